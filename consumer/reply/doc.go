@@ -1,0 +1,27 @@
+// Package reply carries the answer of one request from the consumer that runs it to the gateway whose caller waits.
+//
+// It owns: the request's description in message properties ([Request]); the frames of a reply stream over NATS
+// ([Writer] on the pool's side, [Inbox] and [Stream] on the gateway's); cancels of running requests ([Canceller] and
+// [Cancels]); the records of asynchronous requests in JetStream ([Store]); the embedded NATS server ([Server]).
+//
+// It never decides what an answer is: status, headers and bytes come from consumer/forward, and the gateway turns them
+// into HTTP. It never retries a request.
+//
+// The gateway and the pool call it. [Writer] belongs to one goroutine. [Stream.Next] belongs to one goroutine, its Close
+// to any. Everything else is safe for concurrent use.
+//
+// # A reply stream
+//
+// The gateway writes the subject penstock.reply.<gateway>.<request> into the message; whoever runs the message publishes
+// frames there. NATS delivers at most once, so each frame of the answer has a sequence number and the reader turns a
+// gap into an error frame: bytes are missing loudly or not at all.
+//
+//	Started                         optional, no sequence number: a worker has the request now
+//	Head 0 · Chunk 1 … n · End n+1  an answer as it comes
+//	Answer 0                        a whole answer in one message; the reader sees Head, Chunk, End
+//	Error                           no (whole) answer will come
+//
+// A frame carries its delivery attempt. A consumer that crashed is followed by one with a higher attempt; a reader that
+// has seen no Head follows the newer attempt, one that has seen bytes of the older reports an error, because two answers
+// of a model do not fit together. A suspend repeats an attempt number, but only before a Head.
+package reply

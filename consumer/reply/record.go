@@ -1,0 +1,148 @@
+package reply
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// State is where an asynchronous request is in its life.
+//
+//	queued ──▶ running ──▶ done | failed
+//	  ▲           │
+//	  └───────────┘ attempt failed, or suspended
+//	queued, running ──▶ cancelled | expired
+//
+// The last four are final: whoever writes one first wins.
+type State string
+
+// States of a request.
+const (
+	StateQueued    State = "queued"
+	StateRunning   State = "running"
+	StateDone      State = "done"
+	StateFailed    State = "failed"
+	StateCancelled State = "cancelled"
+	StateExpired   State = "expired"
+)
+
+// Final says whether the state can change no more.
+func (s State) Final() bool {
+	switch s {
+	case StateDone, StateFailed, StateCancelled, StateExpired:
+		return true
+	case StateQueued, StateRunning:
+	}
+	return false
+}
+
+func (s State) known() bool {
+	return s.Final() || s == StateQueued || s == StateRunning
+}
+
+// Errors of a [Store].
+var (
+	ErrNotFound = errors.New("reply: no such request")      // also when it belongs to somebody else
+	ErrExists   = errors.New("reply: request exists")       // Create
+	ErrFinal    = errors.New("reply: request has ended")    // a change came too late
+	ErrTooLarge = errors.New("reply: answer is too large")  // Finish
+	ErrRecord   = errors.New("reply: malformed record")     // what is stored is not a record
+	ErrContend  = errors.New("reply: record keeps changing") // compare-and-set lost too often
+)
+
+// Record is what is known about one asynchronous request.
+type Record struct {
+	ID           string      `json:"id"`
+	User         string      `json:"user"`
+	Model        string      `json:"model"`
+	State        State       `json:"state"`
+	RecallHandle string      `json:"recall_handle,omitempty"` // takes the message out of its bucket
+	Attempt      int         `json:"attempt,omitempty"`       // the latest delivery, 1 for the first
+	Created      time.Time   `json:"created"`
+	Started      time.Time   `json:"started,omitzero"`  // of the latest attempt
+	Finished     time.Time   `json:"finished,omitzero"` // of the final state
+	Deadline     time.Time   `json:"deadline,omitzero"`
+	Status       int         `json:"status,omitempty"` // of the answer; done and failed
+	Header       http.Header `json:"header,omitempty"`
+	Body         []byte      `json:"body,omitempty"` // of a small answer
+	Object       string      `json:"object,omitempty"` // name of a large one in the object store
+	Size         int         `json:"size,omitempty"` // bytes of the answer
+	Usage        Usage       `json:"usage,omitzero"`
+	Failure      *Failure    `json:"failure,omitempty"` // failed only
+}
+
+// A record is JSON in the value of the key-value entry named after the request. If you change this: entries of the older
+// version live for their TTL, so only add keys; a State that is not known here is ErrRecord.
+func encodeRecord(r Record) ([]byte, error) {
+	value, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	return value, nil
+}
+
+func decodeRecord(value []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(value, &r); err != nil {
+		return Record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	if !r.State.known() || r.ID == "" {
+		return Record{}, fmt.Errorf("%w: state %q", ErrRecord, r.State)
+	}
+	return r, nil
+}
+
+// Result is the answer of an asynchronous request.
+type Result struct {
+	Status int
+	Header http.Header
+	Body   []byte
+	Usage  Usage
+}
+
+// The changes below are pure: record and instant in, record out or ErrFinal.
+
+func (r Record) running(now time.Time, attempt int) (Record, error) {
+	if r.State.Final() {
+		return r, ErrFinal
+	}
+	r.State, r.Started, r.Attempt = StateRunning, now, attempt
+	return r, nil
+}
+
+func (r Record) queued() (Record, error) {
+	if r.State.Final() {
+		return r, ErrFinal
+	}
+	r.State, r.Started = StateQueued, time.Time{}
+	return r, nil
+}
+
+func (r Record) ended(now time.Time, s State) (Record, error) {
+	if r.State.Final() {
+		return r, ErrFinal
+	}
+	r.State, r.Finished, r.RecallHandle = s, now, ""
+	return r, nil
+}
+
+func (r Record) finished(now time.Time, res Result) (Record, error) {
+	r, err := r.ended(now, StateDone)
+	if err != nil {
+		return r, err
+	}
+	r.Status, r.Header, r.Usage, r.Size = res.Status, res.Header, res.Usage, len(res.Body)
+	return r, nil
+}
+
+func (r Record) failed(now time.Time, f Failure) (Record, error) {
+	r, err := r.ended(now, StateFailed)
+	if err != nil {
+		return r, err
+	}
+	f.Message = clip(f.Message, messageMax)
+	r.Status, r.Failure = f.Status, &f
+	return r, nil
+}

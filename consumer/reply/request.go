@@ -1,0 +1,152 @@
+package reply
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Message properties that describe a request. The first four are read by the broker as well; package lite has the same
+// names, and a test holds them equal.
+const (
+	PropertyRequestID   = "penstock-request-id"
+	PropertyUser        = "penstock-user"
+	PropertyModel       = "penstock-model"
+	PropertyDeadline    = "penstock-deadline" // Unix milliseconds
+	PropertyMethod      = "penstock-method"
+	PropertyPath        = "penstock-path"
+	PropertyContentType = "penstock-content-type"
+	PropertyReply       = "penstock-reply"  // NATS subject
+	PropertyStream      = "penstock-stream" // "true" or absent
+	PropertyAsync       = "penstock-async"  // "true" or absent
+	PropertyAccepted    = "penstock-accepted"
+)
+
+// ErrRequest is wrapped by every fault of a request's description.
+var ErrRequest = errors.New("reply: malformed request")
+
+// Request describes a request to a model beside its body. It travels in the properties of the message that carries the
+// body. All fields but Accepted are optional: a message that a plain RocketMQ client sent has none of them.
+type Request struct {
+	ID          string    // 1 to 64 of [A-Za-z0-9_-]
+	User, Model string    // the cell
+	Method      string    // HTTP method, empty means POST
+	Path        string    // "/v1/chat/completions"; empty means the downstream's own address
+	ContentType string    // of the body, empty means application/json
+	Reply       string    // subject of the reply stream, empty when nobody waits
+	Stream      bool      // the caller asked for server-sent events
+	Async       bool      // the answer goes to the Store
+	Deadline    time.Time // the caller does not wait longer; zero means no deadline
+	Accepted    time.Time // when the gateway took it
+}
+
+// tokenRE is what may stand as one token of a NATS subject here: no dot, no wildcard, no space.
+var tokenRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// Properties returns the message properties of r. Deadlines are rounded up to the millisecond: never early.
+func (r Request) Properties() map[string]string {
+	p := make(map[string]string, 11)
+	set := func(key, value string) {
+		if value != "" {
+			p[key] = value
+		}
+	}
+	set(PropertyRequestID, r.ID)
+	set(PropertyUser, r.User)
+	set(PropertyModel, r.Model)
+	set(PropertyMethod, r.Method)
+	set(PropertyPath, r.Path)
+	set(PropertyContentType, r.ContentType)
+	set(PropertyReply, r.Reply)
+	if r.Stream {
+		p[PropertyStream] = "true"
+	}
+	if r.Async {
+		p[PropertyAsync] = "true"
+	}
+	if !r.Deadline.IsZero() {
+		p[PropertyDeadline] = strconv.FormatInt(millisUp(r.Deadline), 10)
+	}
+	if !r.Accepted.IsZero() {
+		p[PropertyAccepted] = strconv.FormatInt(r.Accepted.UnixMilli(), 10)
+	}
+	return p
+}
+
+// FromProperties reads a request back. Properties it does not know are ignored; a malformed one is an error that wraps
+// [ErrRequest] and names the property, because a guessed reply subject or deadline would be worse than none.
+func FromProperties(p map[string]string) (Request, error) {
+	r := Request{
+		ID:          p[PropertyRequestID],
+		User:        p[PropertyUser],
+		Model:       p[PropertyModel],
+		Method:      p[PropertyMethod],
+		Path:        p[PropertyPath],
+		ContentType: p[PropertyContentType],
+		Reply:       p[PropertyReply],
+		Stream:      p[PropertyStream] == "true",
+		Async:       p[PropertyAsync] == "true",
+	}
+	if r.ID != "" && !tokenRE.MatchString(r.ID) {
+		return Request{}, fmt.Errorf("%w: %s: want 1 to 64 of [A-Za-z0-9_-]", ErrRequest, PropertyRequestID)
+	}
+	if r.Reply != "" && !isReplySubject(r.Reply) {
+		return Request{}, fmt.Errorf("%w: %s: want %s.<gateway>.<request>", ErrRequest, PropertyReply, replyPrefix)
+	}
+	var err error
+	if r.Deadline, err = timeProperty(p, PropertyDeadline); err != nil {
+		return Request{}, err
+	}
+	r.Accepted, err = timeProperty(p, PropertyAccepted)
+	if err != nil {
+		return Request{}, err
+	}
+	return r, nil
+}
+
+func timeProperty(p map[string]string, key string) (time.Time, error) {
+	value := p[key]
+	if value == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}, fmt.Errorf("%w: %s: want Unix milliseconds", ErrRequest, key)
+	}
+	return time.UnixMilli(ms), nil
+}
+
+// millisUp is the first whole millisecond at or after t.
+func millisUp(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.After(time.UnixMilli(ms)) {
+		ms++
+	}
+	return ms
+}
+
+const (
+	replyPrefix  = "penstock.reply"
+	cancelPrefix = "penstock.cancel"
+)
+
+// CheckID says whether id may name a request.
+func CheckID(id string) error {
+	if !tokenRE.MatchString(id) {
+		return fmt.Errorf("%w: id: want 1 to 64 of [A-Za-z0-9_-]", ErrRequest)
+	}
+	return nil
+}
+
+// isReplySubject keeps a message that anybody may have sent from making the pool publish elsewhere.
+func isReplySubject(s string) bool {
+	rest, ok := strings.CutPrefix(s, replyPrefix+".")
+	if !ok {
+		return false
+	}
+	gateway, request, ok := strings.Cut(rest, ".")
+	return ok && tokenRE.MatchString(gateway) && tokenRE.MatchString(request)
+}
