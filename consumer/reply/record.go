@@ -44,11 +44,11 @@ func (s State) known() bool {
 
 // Errors of a [Store].
 var (
-	ErrNotFound = errors.New("reply: no such request")      // also when it belongs to somebody else
-	ErrExists   = errors.New("reply: request exists")       // Create
-	ErrFinal    = errors.New("reply: request has ended")    // a change came too late
-	ErrTooLarge = errors.New("reply: answer is too large")  // Finish
-	ErrRecord   = errors.New("reply: malformed record")     // what is stored is not a record
+	ErrNotFound = errors.New("reply: no such request")       // also when it belongs to somebody else
+	ErrExists   = errors.New("reply: request exists")        // Create
+	ErrFinal    = errors.New("reply: request has ended")     // a change came too late
+	ErrTooLarge = errors.New("reply: answer is too large")   // Finish
+	ErrRecord   = errors.New("reply: malformed record")      // what is stored is not a record
 	ErrContend  = errors.New("reply: record keeps changing") // compare-and-set lost too often
 )
 
@@ -66,9 +66,9 @@ type Record struct {
 	Deadline     time.Time   `json:"deadline,omitzero"`
 	Status       int         `json:"status,omitempty"` // of the answer; done and failed
 	Header       http.Header `json:"header,omitempty"`
-	Body         []byte      `json:"body,omitempty"` // of a small answer
+	Body         []byte      `json:"body,omitempty"`   // of a small answer
 	Object       string      `json:"object,omitempty"` // name of a large one in the object store
-	Size         int         `json:"size,omitempty"` // bytes of the answer
+	Size         int         `json:"size,omitempty"`   // bytes of the answer
 	Usage        Usage       `json:"usage,omitzero"`
 	Failure      *Failure    `json:"failure,omitempty"` // failed only
 }

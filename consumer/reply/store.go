@@ -26,7 +26,8 @@ type StoreOptions struct {
 	InlineBytes int
 	// ResultBytes bounds a body. 0 means 64 MiB.
 	ResultBytes int
-	// TotalBytes bounds the disk space of all results. 0 means 10 GiB.
+	// TotalBytes bounds the disk space of all records, and again of all large results; JetStream sets it aside. 0
+	// means 1 GiB.
 	TotalBytes int64
 	// Replicas of both buckets in a NATS cluster. 0 means 1.
 	Replicas int
@@ -46,7 +47,7 @@ func (o *StoreOptions) fill() error {
 		o.ResultBytes = 64 << 20
 	}
 	if o.TotalBytes == 0 {
-		o.TotalBytes = 10 << 30
+		o.TotalBytes = 1 << 30
 	}
 	if o.Replicas == 0 {
 		o.Replicas = 1

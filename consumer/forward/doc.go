@@ -1,0 +1,11 @@
+// Package forward hands one request to its downstream and says what became of it.
+//
+// It owns: the downstreams ([HTTP] for OpenAI-compatible model servers, [NATS] for a subject, [Topic] for a RocketMQ
+// topic), the choice between them by model ([Router]), and the reading of an upstream's answer: status, Retry-After,
+// server-sent events, end marks, errors in mid-stream.
+//
+// It never retries, waits for a limit, acks or suspends: it returns an [Outcome], and the pool decides. It logs nothing;
+// API keys and bodies are in no error and no String.
+//
+// The pool calls it. A [Downstream] is safe for concurrent use; a [Sink] belongs to one Forward.
+package forward
