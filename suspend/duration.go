@@ -22,14 +22,14 @@ var (
 )
 
 // CheckDuration reports, as ErrNegative or ErrTooLong, why d is no duration for a suspend. Zero is one: it gives the
-// bucket back at once. A max of zero means DefaultMax.
-func CheckDuration(d, max time.Duration) error {
-	max = orDefault(max)
+// bucket back at once. A longest of zero means DefaultMax.
+func CheckDuration(d, longest time.Duration) error {
+	longest = orDefault(longest)
 	switch {
 	case d < 0:
-		return fmt.Errorf("%w: %v, it must be from 0 to %v", ErrNegative, d, max)
-	case d > max:
-		return fmt.Errorf("%w: %v, the limit is %v", ErrTooLong, d, max)
+		return fmt.Errorf("%w: %v, it must be from 0 to %v", ErrNegative, d, longest)
+	case d > longest:
+		return fmt.Errorf("%w: %v, the limit is %v", ErrTooLong, d, longest)
 	}
 	return nil
 }
@@ -54,9 +54,9 @@ func Milliseconds(ms int64) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-func orDefault(max time.Duration) time.Duration {
-	if max <= 0 {
+func orDefault(longest time.Duration) time.Duration {
+	if longest <= 0 {
 		return DefaultMax
 	}
-	return max
+	return longest
 }

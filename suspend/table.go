@@ -38,8 +38,8 @@ type record struct {
 
 type item = deadline.Item[record]
 
-// New returns an empty table that refuses holds longer than max; zero means DefaultMax.
-func New(max time.Duration) *Table { return &Table{max: orDefault(max)} }
+// New returns an empty table that refuses holds longer than that; zero means DefaultMax.
+func New(longest time.Duration) *Table { return &Table{max: orDefault(longest)} }
 
 // Max is the longest hold the table accepts.
 func (t *Table) Max() time.Duration { return t.max }

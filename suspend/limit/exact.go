@@ -1,0 +1,83 @@
+package limit
+
+import (
+	"math"
+	"math/big"
+	"math/bits"
+	"time"
+)
+
+// add is a + b, or the nearest int64.
+func add(a, b int64) int64 {
+	c := a + b
+	switch {
+	case a > 0 && b > 0 && c < 0:
+		return math.MaxInt64
+	case a < 0 && b < 0 && c >= 0:
+		return math.MinInt64
+	}
+	return c
+}
+
+// sub is a - b, or the nearest int64.
+func sub(a, b int64) int64 {
+	c := a - b
+	switch {
+	case a >= 0 && b < 0 && c < 0:
+		return math.MaxInt64
+	case a < 0 && b > 0 && c >= 0:
+		return math.MinInt64
+	}
+	return c
+}
+
+// mulDiv is (a*b + c) / d with its remainder, computed in 128 bits; (MaxInt64, 0) if the quotient does not fit.
+// REQUIRES: a, b, c >= 0 and d > 0.
+func mulDiv(a, b, c, d int64) (quo, rem int64) {
+	hi, lo := bits.Mul64(uint64(a), uint64(b)) //nolint:gosec // not negative, see REQUIRES
+	lo, carry := bits.Add64(lo, uint64(c), 0)  //nolint:gosec // not negative
+	hi += carry
+	if hi >= uint64(d) { //nolint:gosec // not negative
+		return math.MaxInt64, 0
+	}
+	q, r := bits.Div64(hi, lo, uint64(d)) //nolint:gosec // not negative
+	if q > math.MaxInt64 {
+		return math.MaxInt64, 0
+	}
+	return int64(q), int64(r) //nolint:gosec // both fit: q by the check above, r < d
+}
+
+// rescale is the time at rate to that d takes at rate from, rounded up; MaxInt64 if it does not fit.
+// The products need 160 bits; rates change seldom, so the price of big.Int does not matter. REQUIRES: d > 0, valid rates.
+func rescale(d int64, from, to Rate) int64 {
+	num := big.NewInt(d)
+	num.Mul(num, big.NewInt(from.Events)).Mul(num, big.NewInt(int64(to.Per)))
+	den := big.NewInt(int64(from.Per))
+	den.Mul(den, big.NewInt(to.Events))
+	num.Add(num, den).Sub(num, big.NewInt(1)).Quo(num, den)
+	if !num.IsInt64() {
+		return math.MaxInt64
+	}
+	return num.Int64()
+}
+
+// floorDiv is a / b rounded towards minus infinity, as instants before 1970 need it. REQUIRES: b > 0.
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b < 0 {
+		q--
+	}
+	return q
+}
+
+// nanos is t.UnixNano for every t: instants beyond int64 become the nearest it can express.
+func nanos(t time.Time) int64 {
+	const edge = math.MaxInt64 / int64(time.Second)
+	switch s := t.Unix(); {
+	case s >= edge:
+		return math.MaxInt64
+	case s <= -edge:
+		return math.MinInt64
+	}
+	return t.UnixNano()
+}

@@ -1,0 +1,96 @@
+package limit
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Bounds of what Validate accepts.
+const (
+	MaxLimit  = 1_000_000_000_000   // of a window
+	MinWindow = time.Millisecond    // shorter than the finest suspend makes no sense
+	MaxWindow = 31 * 24 * time.Hour // of a window, and of the duration of a rate
+)
+
+// ErrInvalid is wrapped by the errors of Validate and of the parsers.
+var ErrInvalid = errors.New("invalid limit")
+
+// FixedWindow lets through a total cost of Limit in each window of length Window. Windows are aligned to the Unix epoch, so
+// all processes agree on them without talking: a window of a minute begins with the minute. Around a boundary up to
+// twice the limit can pass within one window's length, as with any fixed window; it is a cap, not a pace.
+type FixedWindow struct {
+	Limit  int64         // total cost per window, at least 1
+	Window time.Duration // length
+}
+
+// WindowState is what a FixedWindow remembers of a bucket. The zero state has used nothing.
+//
+// It names no window: the window is the one that At lies in. So no count can outlive its window, and one whose length
+// has changed since goes on with what was used.
+type WindowState struct {
+	At   int64 // latest instant asked at, UnixNano
+	Used int64 // cost charged in the window that At lies in
+}
+
+// Validate reports as ErrInvalid what is out of bounds.
+func (l FixedWindow) Validate() error {
+	switch {
+	case l.Limit < 1 || l.Limit > MaxLimit:
+		return fmt.Errorf("%w: %d per window, it must be from 1 to %d", ErrInvalid, l.Limit, int64(MaxLimit))
+	case l.Window < MinWindow || l.Window > MaxWindow:
+		return fmt.Errorf("%w: a window of %s, it must be from %s to %s", ErrInvalid,
+			short(l.Window), short(MinWindow), short(MaxWindow))
+	}
+	return nil
+}
+
+// Take asks for cost at now and charges it if it passes. The caller keeps the returned state whatever the decision: it
+// also records the clock. An ask of cost 0 always passes. REQUIRES: l is valid.
+func (l FixedWindow) Take(s WindowState, now time.Time, cost int64) (WindowState, Decision) {
+	s, d := l.Peek(s, now, cost)
+	if d.Allowed {
+		s.Used += cost
+		d.Remaining -= cost
+	}
+	return s, d
+}
+
+// Peek is Take without the charge; the returned state is still to be kept.
+func (l FixedWindow) Peek(s WindowState, now time.Time, cost int64) (WindowState, Decision) {
+	s = l.at(s, nanos(now))
+	remaining := max(l.Limit-s.Used, 0) // a limit that was lowered may have been overrun already
+	switch {
+	case cost < 0 || cost > l.Limit:
+		return s, never(remaining)
+	case cost == 0 || cost <= remaining:
+		return s, allowed(remaining)
+	}
+	return s, refused(l.end(s.At), remaining)
+}
+
+// at moves the state to an ask at now: into a fresh window if a later one has begun, see the package comment for a clock
+// that went back.
+func (l FixedWindow) at(s WindowState, now int64) WindowState {
+	at, back := settle(s.At, now)
+	if back == 0 && l.index(at) != l.index(s.At) {
+		s.Used = 0
+	}
+	s.At = at
+	return s
+}
+
+func (l FixedWindow) index(at int64) int64 { return floorDiv(at, int64(l.Window)) }
+
+// end is the first instant after the window that at lies in.
+func (l FixedWindow) end(at int64) int64 {
+	next := l.index(at) + 1
+	if w := int64(l.Window); next > math.MaxInt64/w {
+		return math.MaxInt64
+	}
+	return next * int64(l.Window)
+}
+
+// String is the limit as ParseFixedWindow reads it, such as "100/1m".
+func (l FixedWindow) String() string { return fmt.Sprintf("%d/%s", l.Limit, short(l.Window)) }
