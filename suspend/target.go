@@ -3,9 +3,10 @@ package suspend
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
 // Scope says how much a hold covers. The values are stored on disk: never renumber them, append only.
@@ -26,9 +27,6 @@ var scopeNames = [scopes]string{Bucket: "bucket", Row: "row", Column: "column", 
 
 // levelNames are the names a Target of scope Level may have; the index is the level.
 var levelNames = [...]string{"0", "1", "2", "3"}
-
-// MaxNameBytes bounds the name of a target: the longest user or model, in bytes.
-const MaxNameBytes = 128
 
 var (
 	// ErrScope is wrapped by every error about a scope that does not exist.
@@ -70,40 +68,27 @@ func (t Target) String() string {
 // Validate reports, as ErrScope or ErrTarget, why nothing can be held under this target. That the named bucket, user or
 // model exists is no condition: a hold may come before its first message.
 func (t Target) Validate() error {
+	var err error
 	switch t.Scope {
-	case Bucket, Row, Column:
-		return t.checkName()
+	case Bucket:
+		err = lite.CheckName(t.Name)
+	case Row:
+		err = lite.CheckUser(t.Name)
+	case Column:
+		err = lite.CheckModel(t.Name)
 	case Level:
-		for _, name := range levelNames {
-			if t.Name == name {
-				return nil
-			}
+		if !slices.Contains(levelNames[:], t.Name) {
+			err = fmt.Errorf("level %q is none of 0, 1, 2, 3", t.Name)
 		}
-		return fmt.Errorf("%w: level %q is none of 0, 1, 2, 3", ErrTarget, t.Name)
 	case All:
 		if t.Name != "" {
-			return fmt.Errorf("%w: scope all takes no name, got %q", ErrTarget, t.Name)
+			err = fmt.Errorf("scope all takes no name, got %q", t.Name)
 		}
-		return nil
+	default:
+		return fmt.Errorf("%w %d", ErrScope, uint8(t.Scope))
 	}
-	return fmt.Errorf("%w %d", ErrScope, uint8(t.Scope))
-}
-
-// checkName refuses what can be no name at all. Which characters a lite topic or a user may have is the business of the
-// edge that accepted it.
-func (t Target) checkName() error {
-	switch {
-	case t.Name == "":
-		return fmt.Errorf("%w: the %s has no name", ErrTarget, t.Scope)
-	case len(t.Name) > MaxNameBytes:
-		return fmt.Errorf("%w: the name of the %s has %d bytes, the limit is %d", ErrTarget, t.Scope, len(t.Name), MaxNameBytes)
-	case !utf8.ValidString(t.Name):
-		return fmt.Errorf("%w: the name of the %s is not UTF-8", ErrTarget, t.Scope)
-	}
-	for _, r := range t.Name {
-		if unicode.IsControl(r) {
-			return fmt.Errorf("%w: the name of the %s has the control character %U", ErrTarget, t.Scope, r)
-		}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrTarget, err)
 	}
 	return nil
 }

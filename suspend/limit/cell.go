@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -72,7 +73,7 @@ func (c Cell) Take(s CellState, now time.Time, cost int64) (CellState, Verdict) 
 
 // Peek is Take without the charge; the returned state is still to be kept.
 func (c Cell) Peek(s CellState, now time.Time, cost int64) (CellState, Verdict) {
-	v := Verdict{Decision: Decision{Allowed: cost >= 0, Never: cost < 0}}
+	v := Verdict{Decision: Decision{Allowed: cost >= 0, Never: cost < 0, Remaining: math.MaxInt64}}
 	if c.Leaky == nil {
 		s.Leaky = LeakyState{}
 	} else {
