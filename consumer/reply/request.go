@@ -7,22 +7,23 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
-// Message properties that describe a request. The first four are read by the broker as well; package lite has the same
-// names, and a test holds them equal.
+// Message properties that describe a request. The first four are read by the broker as well.
 const (
-	PropertyRequestID   = "penstock-request-id"
-	PropertyUser        = "penstock-user"
-	PropertyModel       = "penstock-model"
-	PropertyDeadline    = "penstock-deadline" // Unix milliseconds
+	PropertyRequestID   = lite.PropertyRequestID
+	PropertyUser        = lite.PropertyUser
+	PropertyModel       = lite.PropertyModel
+	PropertyDeadline    = lite.PropertyDeadline // Unix milliseconds
 	PropertyMethod      = "penstock-method"
 	PropertyPath        = "penstock-path"
 	PropertyContentType = "penstock-content-type"
 	PropertyReply       = "penstock-reply"  // NATS subject
 	PropertyStream      = "penstock-stream" // "true" or absent
 	PropertyAsync       = "penstock-async"  // "true" or absent
-	PropertyAccepted    = "penstock-accepted"
+	PropertyAccepted    = "penstock-accepted" // Unix milliseconds
 )
 
 // ErrRequest is wrapped by every fault of a request's description.
