@@ -20,9 +20,9 @@ const (
 	PropertyMethod      = "penstock-method"
 	PropertyPath        = "penstock-path"
 	PropertyContentType = "penstock-content-type"
-	PropertyReply       = "penstock-reply"  // NATS subject
-	PropertyStream      = "penstock-stream" // "true" or absent
-	PropertyAsync       = "penstock-async"  // "true" or absent
+	PropertyReply       = "penstock-reply"    // NATS subject
+	PropertyStream      = "penstock-stream"   // "true" or absent
+	PropertyAsync       = "penstock-async"    // "true" or absent
 	PropertyAccepted    = "penstock-accepted" // Unix milliseconds
 )
 
