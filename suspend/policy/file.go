@@ -83,7 +83,7 @@ func (f *File) Close() error {
 
 // Run follows the file until ctx is done or Close is called, and then returns nil. It is to be called once.
 func (f *File) Run(ctx context.Context) error {
-	events, closeWatch := f.watch()
+	events, faults, closeWatch := f.watch()
 	defer closeWatch()
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
@@ -96,6 +96,8 @@ func (f *File) Run(ctx context.Context) error {
 		case <-f.closing:
 			return nil
 		case <-poll.C:
+		case err := <-faults: // such as an overflow; what was missed is found by looking
+			f.log.Warn("notifications about the policy file were lost", "path", f.path, "error", err)
 		case <-events:
 			settleFolder(ctx, events)
 		}
@@ -104,16 +106,16 @@ func (f *File) Run(ctx context.Context) error {
 
 // watch asks for notifications about the folder, not the file: a rename over the file, or of the link ..data that a
 // ConfigMap volume swaps, ends a watch on the file itself. Without notifications polling alone does the work.
-func (f *File) watch() (<-chan fsnotify.Event, func()) {
+func (f *File) watch() (<-chan fsnotify.Event, <-chan error, func()) {
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
 		if err = w.Add(filepath.Dir(f.path)); err == nil {
-			return w.Events, func() { _ = w.Close() } // nothing is lost with a watcher
+			return w.Events, w.Errors, func() { _ = w.Close() } // nothing is lost with a watcher
 		}
 		_ = w.Close()
 	}
 	f.log.Warn("policy file is polled, its folder cannot be watched", "path", f.path, "error", err)
-	return nil, func() {}
+	return nil, nil, func() {}
 }
 
 // settleFolder waits until no event has come for a moment. It does not sort events: which names matter depends on links,
