@@ -1,0 +1,18 @@
+package store
+
+import "errors"
+
+var (
+	// ErrNotFound: no record has the key that was asked for.
+	ErrNotFound = errors.New("record not found")
+	// ErrVersion: the folder was written by a version of the program that this one
+	// does not understand. Nothing was changed.
+	ErrVersion = errors.New("unsupported store version")
+	// ErrCorrupt: bytes on disk are not what this package writes.
+	ErrCorrupt = errors.New("store is corrupt")
+	// ErrFailed: a write or sync of the log failed earlier. What was promised before
+	// holds; nothing more is accepted until a restart.
+	ErrFailed = errors.New("store failed")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("store is closed")
+)

@@ -1,0 +1,35 @@
+package store
+
+// Metrics are figures for operators, at one instant.
+type Metrics struct {
+	DiskBytes      uint64 // all files of the folder that are in use
+	LogBytes       uint64 // of which the log
+	MemTableBytes  uint64 // in memory, not yet a table
+	CacheBytes     int64
+	TableFiles     int64
+	Compactions    int64
+	Syncs          int64 // of the log, made
+	SyncsSkipped   int64 // of the log, not needed: only Written batches
+	DurablePending int64 // Durable batches that do not hold yet
+}
+
+// Metrics returns the figures. It takes a lock of the engine and is meant to be
+// called now and then, not for each request.
+func (s *Store) Metrics() Metrics {
+	m := Metrics{
+		Syncs:          s.gate.real.Load(),
+		SyncsSkipped:   s.gate.skipped.Load(),
+		DurablePending: s.gate.durable.Load(),
+	}
+	if s.closed.Load() {
+		return m
+	}
+	p := s.db.Metrics()
+	m.DiskBytes = p.DiskSpaceUsage()
+	m.LogBytes = p.WAL.PhysicalSize
+	m.MemTableBytes = p.MemTable.Size
+	m.CacheBytes = p.BlockCache.Size
+	m.TableFiles = p.Total().TablesCount
+	m.Compactions = p.Compact.Count
+	return m
+}

@@ -1,0 +1,173 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Options configure a store.
+type Options struct {
+	// Dir is the folder; it is created when it does not exist. One process at a
+	// time may have it open.
+	Dir string
+	// FS is where Dir is; nil is the disk.
+	FS vfs.FS
+	// CacheBytes bounds the cache of table blocks. Default 128 MiB.
+	CacheBytes int64
+	// MemTableBytes is how much is gathered in memory before it becomes a table; up
+	// to four of them exist at once. Default 64 MiB.
+	MemTableBytes int64
+	// AsyncFlush lets Durable promise no more than Written, as RocketMQ's default
+	// ASYNC_FLUSH does.
+	AsyncFlush bool
+	// Logger receives what an operator should know of the disk; nil discards it.
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.CacheBytes <= 0 {
+		o.CacheBytes = 128 << 20
+	}
+	if o.MemTableBytes <= 0 {
+		o.MemTableBytes = 64 << 20
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// formatMajorVersion is the newest format of Pebble whose log does not write down
+// how far it was synced; walfs.go says why that must not be. It also rules out
+// value separation; DESIGN.md has the measurements.
+const formatMajorVersion = pebble.FormatColumnarBlocks
+
+// diskSlowAfter is how long an operation on a file may take before it is logged.
+const diskSlowAfter = 5 * time.Second
+
+// Store is an open folder.
+type Store struct {
+	// Immutable after Open.
+	db       *pebble.DB
+	async    bool
+	epoch    uint32
+	fsCloser io.Closer // stops the watch over slow disks
+
+	gate    syncGate
+	batches sync.Pool // of *Batch
+	failure atomic.Pointer[error]
+	closed  atomic.Bool
+}
+
+// Open opens the folder, or makes it when there is none, recovers what the last
+// process left and begins a new epoch. Errors wrap ErrVersion when another version
+// of the program wrote it, ErrCorrupt when its bytes are not ours or are damaged.
+func Open(o Options) (*Store, error) {
+	s, err := open(o.withDefaults(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
+	}
+	return s, nil
+}
+
+// open lets benchmarks change Pebble's options.
+func open(o Options, tune func(*pebble.Options)) (*Store, error) {
+	s := &Store{async: o.AsyncFlush}
+	s.batches.New = func() any { return new(Batch) }
+
+	po := s.pebbleOptions(o)
+	if tune != nil {
+		tune(po)
+	}
+	var err error
+	if s.db, err = pebble.Open(o.Dir, po); err != nil {
+		if errors.Is(err, pebble.ErrCorruption) {
+			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+		}
+		return nil, errors.Join(err, s.fsCloser.Close())
+	}
+	fresh, err := s.checkVersion()
+	if err == nil {
+		err = s.beginEpoch(fresh)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+func (s *Store) pebbleOptions(o Options) *pebble.Options {
+	fs := o.FS
+	s.fsCloser = nopCloser{}
+	if fs == nil {
+		fs, s.fsCloser = vfs.WithDiskHealthChecks(vfs.Default, diskSlowAfter, nil, func(i vfs.DiskSlowInfo) {
+			o.Logger.Warn("disk_slow", "operation", i.OpType.String(), "path", i.Path, "duration", i.Duration)
+		})
+	}
+	po := &pebble.Options{
+		FS:                          &walFS{FS: fs, gate: &s.gate},
+		FormatMajorVersion:          formatMajorVersion,
+		CacheSize:                   o.CacheBytes,
+		MemTableSize:                uint64(o.MemTableBytes),
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       1000, // slow reads are better than stalled writers
+		LBaseMaxBytes:               64 << 20,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		FlushDelayDeleteRange:       10 * time.Second, // give the space of purged buckets back
+		Logger:                      pebbleLogger{o.Logger},
+		EventListener:               eventListener(o.Logger),
+	}
+	for i := range po.Levels {
+		// Ten bits a key: one lookup of a new bucket in a hundred reads a block
+		// for nothing.
+		po.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		po.Levels[i].FilterType = pebble.TableFilter
+	}
+	return po
+}
+
+// Epoch is the number of this start; it only ever grows, and is durable.
+func (s *Store) Epoch() uint32 { return s.epoch }
+
+// Close syncs what was applied and closes the folder. All batches have to be closed
+// before. It may be called twice.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	return errors.Join(s.db.Close(), s.fsCloser.Close())
+}
+
+// usable reports why nothing can be read or written any more.
+func (s *Store) usable() error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// fail makes the first failure of the log the answer to all later writes: Pebble
+// never writes to that log again, and a sync that failed once must not be tried
+// again, since the kernel may have dropped the pages and would report success.
+func (s *Store) fail(err error) error {
+	err = fmt.Errorf("%w: %w", ErrFailed, err)
+	s.failure.CompareAndSwap(nil, &err)
+	return *s.failure.Load()
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }

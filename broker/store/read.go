@@ -1,0 +1,258 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// get returns a copy of a value, or ErrNotFound.
+func (s *Store) get(key []byte) ([]byte, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	value, closer, err := s.db.Get(key)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		return nil, ErrNotFound
+	case err != nil:
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	out := bytes.Clone(value)
+	return out, closer.Close()
+}
+
+// scan calls fn for the keys from lower to before upper, until it returns false or
+// an error. key and value are only good during the call.
+func (s *Store) scan(lower, upper []byte, fn func(key, value []byte) (bool, error)) (err error) {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return fmt.Errorf("read: %w", err)
+	}
+	// Close also reports what stopped the iteration.
+	defer func() { err = errors.Join(err, it.Close()) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		value, err := it.ValueAndErr()
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		if more, err := fn(it.Key(), value); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// each decodes all records from lower to before upper.
+func each[T any](s *Store, lower, upper []byte, decode func(key, value []byte) (T, error), fn func(T) bool) error {
+	return s.scan(lower, upper, func(key, value []byte) (bool, error) {
+		r, err := decode(key, value)
+		if err != nil {
+			return false, err
+		}
+		return fn(r), nil
+	})
+}
+
+// eachPrefix decodes all records under a prefix.
+func eachPrefix[T any](s *Store, prefix []byte, decode func(key, value []byte) (T, error), fn func(T) bool) error {
+	return each(s, prefix, after(bytes.Clone(prefix)), decode, fn)
+}
+
+func (s *Store) empty() (bool, error) {
+	empty := true
+	err := s.scan(nil, nil, func(_, _ []byte) (bool, error) {
+		empty = false
+		return false, nil
+	})
+	return empty, err
+}
+
+// Message returns the message at a bucket's offset, or ErrNotFound.
+func (s *Store) Message(bucket, offset uint64) (*Message, error) {
+	value, err := s.get(appendMessageKey(make([]byte, 0, 17), bucket, offset))
+	if err != nil {
+		return nil, err
+	}
+	return decodeMessage(value)
+}
+
+// MessageAt is a message with its place in a bucket.
+type MessageAt struct {
+	Offset  uint64
+	Message *Message
+}
+
+// Messages returns up to limit messages of a bucket, from an offset on.
+//
+// REQUIRES: from is the bucket's head or above. Below it are the tombstones of
+// what was deleted, and an iteration walks over each of them.
+func (s *Store) Messages(bucket, from uint64, limit int) ([]MessageAt, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	var out []MessageAt
+	err := s.scan(appendMessageKey(nil, bucket, from), appendMessageKey(nil, bucket, math.MaxUint64), func(key, value []byte) (bool, error) {
+		k := keyFields{rest: key[1+8:]}
+		off := k.uint64()
+		if err := k.err("message"); err != nil {
+			return false, err
+		}
+		m, err := decodeMessage(bytes.Clone(value))
+		if err != nil {
+			return false, err
+		}
+		out = append(out, MessageAt{off, m})
+		return len(out) < limit, nil
+	})
+	return out, err
+}
+
+// Bucket returns the record of a bucket, and whether there is one.
+//
+// Most calls are for names that do not exist yet. Pebble's Get asks the filters of
+// all levels but the last, where most keys are; a prefix seek asks those too, so a
+// new name costs no block of the disk.
+func (s *Store) Bucket(topic uint16, name string) (b Bucket, ok bool, err error) {
+	if s.closed.Load() {
+		return Bucket{}, false, ErrClosed
+	}
+	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
+	if err != nil {
+		return Bucket{}, false, fmt.Errorf("read: %w", err)
+	}
+	defer func() {
+		if cerr := it.Close(); cerr != nil {
+			b, ok, err = Bucket{}, false, errors.Join(err, cerr)
+		}
+	}()
+	if !it.SeekPrefixGE(appendBucketKey(make([]byte, 0, 80), topic, name)) {
+		return Bucket{}, false, nil
+	}
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return Bucket{}, false, fmt.Errorf("read: %w", err)
+	}
+	b, err = decodeBucket(it.Key(), value)
+	return b, err == nil, err
+}
+
+// EachBucket calls fn for the buckets of a topic in the order of their names, from a
+// name on, until it returns false.
+func (s *Store) EachBucket(topic uint16, from string, fn func(Bucket) bool) error {
+	return each(s, appendBucketKey(nil, topic, from), after(appendBucketKey(nil, topic, "")), decodeBucket, fn)
+}
+
+// BucketsByPrefix returns up to limit buckets of a topic whose names begin with
+// prefix and come after a name, which is empty for the first.
+func (s *Store) BucketsByPrefix(topic uint16, prefix, afterName string, limit int) ([]Bucket, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	from := prefix
+	if afterName >= prefix && afterName != "" {
+		from = afterName + "\x00" // the first name that comes after it
+	}
+	var out []Bucket
+	err := s.EachBucket(topic, from, func(b Bucket) bool {
+		if !strings.HasPrefix(b.Name, prefix) {
+			return false
+		}
+		out = append(out, b)
+		return len(out) < limit
+	})
+	return out, err
+}
+
+// EachTopic calls fn for all topics in the order of their names.
+func (s *Store) EachTopic(fn func(Topic) bool) error {
+	return eachPrefix(s, []byte{tableTopic}, decodeTopic, fn)
+}
+
+// EachGroup calls fn for all groups in the order of their names.
+func (s *Store) EachGroup(fn func(Group) bool) error {
+	return eachPrefix(s, []byte{tableGroup}, decodeGroup, fn)
+}
+
+// EachCursor calls fn for a group's cursors in the order of bucket ids.
+func (s *Store) EachCursor(group uint32, fn func(Cursor) bool) error {
+	return eachPrefix(s, appendGroupID(nil, tableCursor, group), decodeCursor, fn)
+}
+
+// EachLease calls fn for a group's leases in the order of bucket ids and offsets.
+func (s *Store) EachLease(group uint32, fn func(Lease) bool) error {
+	return eachPrefix(s, appendGroupID(nil, tableLease, group), decodeLease, fn)
+}
+
+// EachHold calls fn for a group's holds in the order of scopes and names.
+func (s *Store) EachHold(group uint32, fn func(Hold) bool) error {
+	return eachPrefix(s, appendGroupID(nil, tableHold, group), decodeHold, fn)
+}
+
+// EachSubscription calls fn for a group's subscriptions in the order of clients.
+func (s *Store) EachSubscription(group uint32, fn func(Subscription) bool) error {
+	return eachPrefix(s, appendGroupID(nil, tableSubscription, group), decodeSubscription, fn)
+}
+
+// DueExpiry returns up to limit entries of the expiry table whose time is not after
+// now, the oldest first. They stay until DeleteExpiry.
+func (s *Store) DueExpiry(now time.Time, limit int) ([]Expiry, error) {
+	if limit <= 0 || now.Unix() < 0 {
+		return nil, nil
+	}
+	// now is rounded down where entries are rounded up: never early.
+	upper := appendUint64s([]byte{tableExpiry}, uint64(now.Unix())+1)
+	var out []Expiry
+	err := each(s, []byte{tableExpiry}, upper, decodeExpiry, func(e Expiry) bool {
+		out = append(out, e)
+		return len(out) < limit
+	})
+	return out, err
+}
+
+// DeadLetter returns one dead letter of a group, or ErrNotFound.
+func (s *Store) DeadLetter(group uint32, seq uint64) (*DeadLetter, error) {
+	key := appendDeadLetterKey(nil, group, seq)
+	value, err := s.get(key)
+	if err != nil {
+		return nil, err
+	}
+	return decodeDeadLetter(key, value)
+}
+
+// DeadLetters returns up to limit dead letters of a group whose sequence is from or
+// higher, in the order of their arrival.
+func (s *Store) DeadLetters(group uint32, from uint64, limit int) ([]*DeadLetter, error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	var out []*DeadLetter
+	upper := after(appendGroupID(nil, tableDeadLetter, group))
+	err := s.scan(appendDeadLetterKey(nil, group, from), upper, func(key, value []byte) (bool, error) {
+		l, err := decodeDeadLetter(key, bytes.Clone(value))
+		if err != nil {
+			return false, err
+		}
+		out = append(out, l)
+		return len(out) < limit, nil
+	})
+	return out, err
+}
+
+// DeadLetterCount counts a group's dead letters by walking over their keys.
+func (s *Store) DeadLetterCount(group uint32) (n int, err error) {
+	prefix := appendGroupID(nil, tableDeadLetter, group)
+	err = s.scan(prefix, after(bytes.Clone(prefix)), func(_, _ []byte) (bool, error) {
+		n++
+		return true, nil
+	})
+	return n, err
+}
