@@ -1,0 +1,216 @@
+// Package broker keeps durable buckets and says which message goes next.
+//
+// It owns the life of parent topics, groups and buckets: each parent topic has one
+// owner loop (owner.go), which drives the pure machine of broker/dispatch and
+// writes what it decides through broker/store. It knows nothing of gRPC or HTTP:
+// broker/rpc and broker/admin call it.
+//
+// All methods of Broker are safe for concurrent use and wait for the disk or for
+// messages only as their comments say. See DESIGN.md for the path of a message.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/broker/store"
+)
+
+// Broker is a message broker over one data folder.
+type Broker struct {
+	// Immutable after Open.
+	opts    Options
+	store   *store.Store
+	metrics Metrics
+
+	// runCtx bounds the owner loops; it is cancelled by Close and by a loop's failure.
+	runCtx context.Context
+	stop   context.CancelFunc
+	loops  *errgroup.Group
+
+	mu sync.RWMutex
+	// mu guards the following fields. It is not held while a loop is waited for,
+	// but for the creation of topics and groups, which changing serialises.
+	topics map[string]*owner
+	groups map[string]groupEntry
+
+	// changing serialises creation and deletion of topics and groups.
+	changing sync.Mutex
+	// nextTopic, nextGroup and closed are guarded by changing; the first two are the
+	// next free ids.
+	nextTopic uint16
+	nextGroup uint32
+	closed    bool
+
+	// redriving serialises Redrive.
+	redriving sync.Mutex
+
+	closeOnce sync.Once
+	closeErr  error
+}
+
+type groupEntry struct {
+	id    dispatch.GroupID
+	owner *owner
+	cfg   GroupConfig
+}
+
+// Open opens the data folder, reads its state and starts an owner loop for each
+// parent topic. The caller must Close the broker.
+func Open(opts Options) (*Broker, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	st, err := store.Open(store.Options{
+		Dir: opts.Dir, FS: opts.FS, CacheBytes: opts.CacheBytes, AsyncFlush: opts.AsyncFlush, Logger: opts.Log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	loops, runCtx := errgroup.WithContext(ctx)
+	b := &Broker{
+		opts: opts, store: st, runCtx: runCtx, stop: stop, loops: loops,
+		topics: map[string]*owner{}, groups: map[string]groupEntry{}, nextTopic: 1, nextGroup: 1,
+	}
+	if err := b.recover(); err != nil {
+		stop()
+		return nil, errors.Join(fmt.Errorf("recover: %w", err), st.Close())
+	}
+	for _, o := range b.topics {
+		b.start(o)
+	}
+	loops.Go(func() error { return b.sweep(runCtx) })
+	if err := b.createConfigured(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
+// createConfigured creates the topics and groups of the options that are not there.
+func (b *Broker) createConfigured(ctx context.Context) error {
+	for _, c := range b.opts.Topics {
+		if err := b.CreateTopic(ctx, c); err != nil && !errors.Is(err, ErrExists) {
+			return err
+		}
+	}
+	for _, c := range b.opts.Groups {
+		if err := b.CreateGroup(ctx, c); err != nil && !errors.Is(err, ErrExists) {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *Broker) start(o *owner) {
+	b.loops.Go(func() error { return o.run() })
+}
+
+// Run blocks until ctx is done or a part of the broker failed. It does not close
+// the broker.
+func (b *Broker) Run(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-b.runCtx.Done():
+		return b.Close()
+	}
+}
+
+// Close ends all polls, waits until accepted writes hold, and closes the store. It
+// may be called twice and returns the error that stopped the broker, if one did.
+func (b *Broker) Close() error {
+	b.closeOnce.Do(func() {
+		b.changing.Lock()
+		b.closed = true
+		b.changing.Unlock()
+		b.stop()
+		err := b.loops.Wait()
+		b.closeErr = errors.Join(err, b.store.Close())
+	})
+	return b.closeErr
+}
+
+// Metrics are the counters of this broker.
+func (b *Broker) Metrics() *Metrics { return &b.metrics }
+
+// lookup finds the owner of a parent topic.
+func (b *Broker) lookup(topic string) (*owner, bool) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	o, ok := b.topics[topic]
+	return o, ok
+}
+
+// topic finds the owner of a parent topic and, if that is allowed, creates it.
+func (b *Broker) topic(ctx context.Context, name string) (*owner, error) {
+	if o, ok := b.lookup(name); ok {
+		return o, nil
+	}
+	if !b.opts.AutoCreate {
+		return nil, fmt.Errorf("%w: %q", ErrTopicNotFound, name)
+	}
+	cfg := b.opts.AutoTopic
+	cfg.Name = name
+	if err := b.CreateTopic(ctx, cfg); err != nil && !errors.Is(err, ErrExists) {
+		return nil, err
+	}
+	if o, ok := b.lookup(name); ok {
+		return o, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrTopicNotFound, name)
+}
+
+// route finds the owner and the group's id for a request of a consumer.
+func (b *Broker) route(ctx context.Context, topic, group string) (*owner, dispatch.GroupID, error) {
+	o, err := b.topic(ctx, topic)
+	if err != nil {
+		return nil, 0, err
+	}
+	g, err := b.group(group)
+	if err != nil && b.opts.AutoCreate {
+		cfg := b.opts.AutoGroup
+		cfg.Name, cfg.Topic = group, topic
+		if err := b.CreateGroup(ctx, cfg); err != nil && !errors.Is(err, ErrExists) {
+			return nil, 0, err
+		}
+		g, err = b.group(group)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if g.owner != o {
+		return nil, 0, fmt.Errorf("%w: group %q reads %q, the request names %q", ErrGroupBound, group, g.cfg.Topic, topic)
+	}
+	return o, g.id, nil
+}
+
+// group finds a consumer group; it never creates one.
+func (b *Broker) group(name string) (groupEntry, error) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	g, ok := b.groups[name]
+	if !ok {
+		return g, fmt.Errorf("%w: %q", ErrGroupNotFound, name)
+	}
+	return g, nil
+}
+
+// EnsureTopic returns nil when the parent topic exists or could be created on demand.
+func (b *Broker) EnsureTopic(ctx context.Context, name string) error {
+	_, err := b.topic(ctx, name)
+	return err
+}
+
+// EnsureGroup returns nil when the group exists, or could be created on demand, and
+// reads the parent topic.
+func (b *Broker) EnsureGroup(ctx context.Context, topic, group string) error {
+	_, _, err := b.route(ctx, topic, group)
+	return err
+}

@@ -1,0 +1,76 @@
+package broker
+
+import (
+	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/broker/store"
+)
+
+// tailCache keeps messages in memory from their append until they are settled, as
+// far as its budget goes, so that a message with a waiting consumer is handed over
+// and not read back. The oldest leave first: a bucket that is far behind is read
+// from the store, one that keeps up never is.
+//
+// Owned by one owner loop. The messages themselves are immutable and may be read
+// by anyone who was given one.
+type tailCache struct {
+	budget  int64
+	bytes   int64
+	entries map[messageKey]*store.Message
+	// order is the keys as they came. A key whose message has left already is
+	// skipped; dead counts those, and a queue that is mostly dead is compacted, so
+	// its length stays within twice the messages held.
+	order []messageKey
+	head  int
+}
+
+type messageKey struct {
+	bucket dispatch.BucketID
+	offset dispatch.Offset
+}
+
+// entryOverhead is what a cached message costs beside its body, roughly.
+const entryOverhead = 512
+
+func newTailCache(budget int64) *tailCache {
+	return &tailCache{budget: budget, entries: make(map[messageKey]*store.Message)}
+}
+
+func (c *tailCache) put(k messageKey, m *store.Message) {
+	size := int64(len(m.Body)) + entryOverhead
+	if size > c.budget {
+		return
+	}
+	c.entries[k] = m
+	c.order = append(c.order, k)
+	c.bytes += size
+	for c.bytes > c.budget {
+		c.remove(c.order[c.head])
+		c.head++
+	}
+	c.compact()
+}
+
+func (c *tailCache) get(k messageKey) *store.Message { return c.entries[k] }
+
+func (c *tailCache) remove(k messageKey) {
+	m, ok := c.entries[k]
+	if !ok {
+		return
+	}
+	delete(c.entries, k)
+	c.bytes -= int64(len(m.Body)) + entryOverhead
+}
+
+// compact drops keys without a message. It runs when at least half of the queue
+// is such, so its cost is a constant for each put.
+func (c *tailCache) compact() {
+	if n := len(c.order) - c.head; len(c.order) >= 1024 && (n > 2*len(c.entries) || c.head > n) {
+		live := c.order[:0]
+		for _, k := range c.order[c.head:] {
+			if _, ok := c.entries[k]; ok {
+				live = append(live, k)
+			}
+		}
+		c.order, c.head = live, 0
+	}
+}

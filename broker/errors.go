@@ -1,0 +1,44 @@
+package broker
+
+import "errors"
+
+// The conditions a caller of this package can tell apart with errors.Is.
+// broker/rpc maps each to a RocketMQ code, broker/admin to an HTTP status.
+var (
+	// ErrTopicNotFound: no parent topic of that name, and it may not be created on demand.
+	ErrTopicNotFound = errors.New("parent topic not found")
+	// ErrGroupNotFound: no consumer group of that name, and it may not be created on demand.
+	ErrGroupNotFound = errors.New("consumer group not found")
+	// ErrGroupBound: the group reads another parent topic than the one the request names.
+	ErrGroupBound = errors.New("consumer group is bound to another parent topic")
+	// ErrExists: a topic or group of that name is there already.
+	ErrExists = errors.New("already exists")
+	// ErrInUse: a topic that groups are bound to cannot be deleted.
+	ErrInUse = errors.New("in use")
+	// ErrInvalidHandle: a receipt or recall handle that no broker of this kind wrote.
+	ErrInvalidHandle = errors.New("invalid handle")
+	// ErrStaleHandle: the message is out again under a newer lease, or gone.
+	ErrStaleHandle = errors.New("stale receipt handle")
+	// ErrInvalidArgument: a value outside its limits; the text names field, fault and limit.
+	ErrInvalidArgument = errors.New("invalid argument")
+	// ErrBodyTooLarge: a message body over Options.MaxBodyBytes.
+	ErrBodyTooLarge = errors.New("message body too large")
+	// ErrBucketFull: the bucket holds its maximum of messages.
+	ErrBucketFull = errors.New("bucket is full")
+	// ErrBucketBytes: the bucket holds its maximum of body bytes.
+	ErrBucketBytes = errors.New("bucket is full in bytes")
+	// ErrTooManyBuckets: the parent topic has its maximum of buckets.
+	ErrTooManyBuckets = errors.New("too many buckets under the parent topic")
+	// ErrTooManyWaiters: the parent topic has its maximum of parked polls.
+	ErrTooManyWaiters = errors.New("too many waiting polls")
+	// ErrSubscriptionQuota: a client or the topic has its maximum of lite subscriptions.
+	ErrSubscriptionQuota = errors.New("lite subscription quota exceeded")
+	// ErrNotQueued: the message to recall is being processed or is gone.
+	ErrNotQueued = errors.New("message is not queued any more")
+	// ErrBucketNotFound: no bucket of that name under the parent topic.
+	ErrBucketNotFound = errors.New("bucket not found")
+	// ErrBusy: the owner loop's queue is full; try again.
+	ErrBusy = errors.New("broker is busy")
+	// ErrClosed: the broker is stopping, or its store failed.
+	ErrClosed = errors.New("broker is closed")
+)

@@ -1,0 +1,40 @@
+package broker
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Metrics counts what the broker did since it was opened. All fields may be read
+// at any time.
+type Metrics struct {
+	Sends        atomic.Int64 // messages made durable
+	SendRefused  atomic.Int64 // messages refused by a cap
+	Deliveries   atomic.Int64 // messages handed to a consumer
+	Acks         atomic.Int64 // messages settled by an ack
+	StaleAcks    atomic.Int64
+	Suspends     atomic.Int64 // suspends that a worker asked for
+	Redeliveries atomic.Int64 // deliveries with an attempt above 1
+	LeasesEnded  atomic.Int64 // leases that ran out
+	DeadLetters  atomic.Int64
+	Expired      atomic.Int64 // messages whose deadline passed while queued
+	Recalled     atomic.Int64
+	Created      atomic.Int64 // buckets
+	Deleted      atomic.Int64 // buckets
+	EmptyPolls   atomic.Int64
+	Turns        atomic.Int64 // batches written
+}
+
+// Observer receives the durations that histograms are made of. Its methods are
+// called from hot paths and must be quick and safe for concurrent use.
+type Observer interface {
+	// QueueTime is the time from a message's append to its delivery.
+	QueueTime(time.Duration)
+	// Commit is the time from handing a batch to the store until it held.
+	Commit(time.Duration)
+}
+
+type noObserver struct{}
+
+func (noObserver) QueueTime(time.Duration) {}
+func (noObserver) Commit(time.Duration)    {}

@@ -1,0 +1,244 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/penstockmq/penstock/broker/lite"
+)
+
+// Options configure a Broker. The zero value of a field takes its default.
+type Options struct {
+	// Dir is the data folder; the store lives in it. Required.
+	Dir string
+	// FS is the file system under the store; nil is the machine's.
+	FS vfs.FS
+	// AsyncFlush makes a send wait for the operating system only and not for the
+	// disk, as RocketMQ does by default: kill -9 loses nothing, a power cut may.
+	AsyncFlush bool
+	// CacheBytes bounds the store's block cache. Default 128 MiB.
+	CacheBytes int64
+	// TailCacheBytes bounds, for each parent topic, the messages kept in memory
+	// between their append and their first delivery. Default 64 MiB.
+	TailCacheBytes int64
+
+	// Topics and Groups are those that have to exist. What is missing is created when
+	// the broker opens; of what is there the settings given here win from then on.
+	Topics []TopicConfig
+	Groups []GroupConfig
+
+	// AutoCreate creates an unknown parent topic or group on first use.
+	AutoCreate bool
+	// AutoTopic and AutoGroup are the settings such a topic or group gets; their
+	// names and the group's topic are filled in.
+	AutoTopic TopicConfig
+	AutoGroup GroupConfig
+
+	// MaxBodyBytes bounds a message body. Default 4 MiB, as RocketMQ.
+	MaxBodyBytes int
+	// MaxEvents bounds the events that wait for an owner loop; more are refused
+	// with ErrBusy. Default 65,536.
+	MaxEvents int
+	// MaxDeadLetters bounds the dead letters kept for a group; the oldest goes
+	// first. Default 1,000,000.
+	MaxDeadLetters int
+	// SweepInterval is how often buckets past their TTL are looked for. Default 1 s.
+	SweepInterval time.Duration
+
+	// OnUnsubscribe, when set, is told that a client lost a lite topic to another
+	// one (exclusive groups). It is called from the owner loop and must not block.
+	OnUnsubscribe func(client, group, topic, name string)
+	// Observer, when set, receives queue and commit times.
+	Observer Observer
+	// Log receives what an operator should know; nil discards it.
+	Log *slog.Logger
+}
+
+// TopicConfig are the settings of a parent topic.
+type TopicConfig struct {
+	Name string
+	// TTL is how long an idle bucket lives: RocketMQ's lite.topic.expiration.
+	// 0 is for ever. At least 1 s.
+	TTL time.Duration
+	// ExpireBacklog lets the TTL remove a bucket that still holds messages, as
+	// RocketMQ does.
+	ExpireBacklog bool
+	// MaxMessages and MaxBytes bound one bucket. Defaults 100,000 and 1 GiB.
+	MaxMessages int
+	MaxBytes    int64
+	// MaxBuckets bounds the buckets under the topic. Default 10,000,000.
+	MaxBuckets int
+	// MaxWaiters bounds its parked polls. Default 100,000.
+	MaxWaiters int
+	// MaxSubscriptions bounds its exact lite subscriptions. Default 1,000,000.
+	MaxSubscriptions int
+}
+
+// GroupConfig are the settings of a consumer group.
+type GroupConfig struct {
+	Name string
+	// Topic is the one parent topic that the group reads: RocketMQ's lite.bind.topic.
+	Topic string
+	// Wildcard makes every client of the group a reader of all buckets: lite.sub.wildcard.
+	Wildcard bool
+	// Exclusive gives a lite topic to the newest of its exact subscribers: lite.sub.model.
+	Exclusive bool
+	// InFlight is how many messages of one bucket may be out at once. Default 1: strict FIFO.
+	InFlight int
+	// MaxAttempts is how often a message is delivered before it is a dead letter. Default 17.
+	MaxAttempts int
+	// ClientQuota bounds the exact lite subscriptions of one client. Default 2,000.
+	ClientQuota int
+	// MaxSuspend bounds one suspend. Default 24 h.
+	MaxSuspend time.Duration
+	// StartLatest makes a new group skip what is in the buckets when it is created.
+	StartLatest bool
+}
+
+// Bounds that are the same for every topic and group.
+const (
+	minTTL             = time.Second
+	maxTTL             = 30 * 24 * time.Hour // RocketMQ's 43,200 minutes
+	maxInFlight        = 1024
+	maxAttempts        = 1000
+	maxSuspend         = 30 * 24 * time.Hour
+	maxInvisible       = 12 * time.Hour
+	maxTopics          = 1 << 12
+	maxBatchMessages   = 1024
+	maxMessagesPerPull = 1024
+)
+
+func (o Options) withDefaults() Options {
+	setDefault(&o.CacheBytes, 128<<20)
+	setDefault(&o.TailCacheBytes, 64<<20)
+	setDefault(&o.MaxBodyBytes, 4<<20)
+	setDefault(&o.MaxEvents, 65536)
+	setDefault(&o.MaxDeadLetters, 1_000_000)
+	setDefault(&o.SweepInterval, time.Second)
+	o.Topics, o.Groups = slices.Clone(o.Topics), slices.Clone(o.Groups)
+	for i := range o.Topics {
+		o.Topics[i] = o.Topics[i].withDefaults()
+	}
+	for i := range o.Groups {
+		o.Groups[i] = o.Groups[i].withDefaults()
+	}
+	if o.Observer == nil {
+		o.Observer = noObserver{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// configured looks up the settings that the options give a topic or group, or else
+// those that were stored.
+func configured[T interface{ name() string }](given []T, stored T) T {
+	for _, c := range given {
+		if c.name() == stored.name() {
+			return c
+		}
+	}
+	return stored
+}
+
+func (c TopicConfig) name() string { return c.Name }
+func (c GroupConfig) name() string { return c.Name }
+
+func (o Options) validate() error {
+	var errs []error
+	for _, c := range o.Topics {
+		errs = append(errs, c.Validate())
+	}
+	for _, c := range o.Groups {
+		errs = append(errs, c.Validate())
+	}
+	if o.Dir == "" {
+		errs = append(errs, fmt.Errorf("%w: data folder is empty", ErrInvalidArgument))
+	}
+	for _, f := range []struct {
+		key string
+		v   int64
+	}{
+		{"cache bytes", o.CacheBytes},
+		{"tail cache bytes", o.TailCacheBytes},
+		{"max body bytes", int64(o.MaxBodyBytes)},
+		{"max events", int64(o.MaxEvents)},
+		{"max dead letters", int64(o.MaxDeadLetters)},
+		{"sweep interval", int64(o.SweepInterval)},
+	} {
+		errs = append(errs, inRange(f.key, f.v, 1, 1<<50))
+	}
+	return errors.Join(errs...)
+}
+
+func (c TopicConfig) withDefaults() TopicConfig {
+	setDefault(&c.MaxMessages, 100_000)
+	setDefault(&c.MaxBytes, 1<<30)
+	setDefault(&c.MaxBuckets, 10_000_000)
+	setDefault(&c.MaxWaiters, 100_000)
+	setDefault(&c.MaxSubscriptions, 1_000_000)
+	return c
+}
+
+// Validate names every field that is out of its limits.
+func (c TopicConfig) Validate() error {
+	errs := []error{
+		lite.CheckTopic(c.Name),
+		inRange("max messages", int64(c.MaxMessages), 1, 1<<31),
+		inRange("max bytes", c.MaxBytes, 1, 1<<50),
+		inRange("max buckets", int64(c.MaxBuckets), 1, 1<<40),
+		inRange("max waiters", int64(c.MaxWaiters), 1, 1<<31),
+		inRange("max subscriptions", int64(c.MaxSubscriptions), 1, 1<<31),
+	}
+	if c.TTL != 0 && (c.TTL < minTTL || c.TTL > maxTTL) {
+		errs = append(errs, fmt.Errorf("%w: ttl %v is outside %v to %v (0: for ever)", ErrInvalidArgument, c.TTL, minTTL, maxTTL))
+	}
+	return errors.Join(errs...)
+}
+
+func (c GroupConfig) withDefaults() GroupConfig {
+	setDefault(&c.InFlight, 1)
+	setDefault(&c.MaxAttempts, 17)
+	setDefault(&c.ClientQuota, 2000)
+	setDefault(&c.MaxSuspend, 24*time.Hour)
+	return c
+}
+
+// Validate names every field that is out of its limits.
+func (c GroupConfig) Validate() error {
+	return errors.Join(
+		lite.CheckGroup(c.Name),
+		lite.CheckTopic(c.Topic),
+		inRange("in flight", int64(c.InFlight), 1, maxInFlight),
+		inRange("max attempts", int64(c.MaxAttempts), 1, maxAttempts),
+		inRange("client quota", int64(c.ClientQuota), 1, 1<<31),
+		durationInRange("max suspend", c.MaxSuspend, time.Millisecond, maxSuspend),
+	)
+}
+
+func setDefault[T comparable](v *T, def T) {
+	var zero T
+	if *v == zero {
+		*v = def
+	}
+}
+
+func inRange(field string, v, lo, hi int64) error {
+	if v < lo || v > hi {
+		return fmt.Errorf("%w: %s %d is outside %d to %d", ErrInvalidArgument, field, v, lo, hi)
+	}
+	return nil
+}
+
+func durationInRange(field string, d, lo, hi time.Duration) error {
+	if d < lo || d > hi {
+		return fmt.Errorf("%w: %s %v is outside %v to %v", ErrInvalidArgument, field, d, lo, hi)
+	}
+	return nil
+}

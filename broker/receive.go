@@ -1,0 +1,225 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/broker/store"
+)
+
+// Receive hands out messages that may be delivered now, at most one of each
+// bucket, and waits up to r.Wait for a first one. No messages and no error means
+// that none came.
+//
+// When ctx ends, messages that were about to be handed over go back uncounted. So
+// do those that the caller returns with Release because its client is gone.
+//
+// Errors: ErrTopicNotFound, ErrGroupNotFound, ErrGroupBound, ErrInvalidArgument,
+// ErrTooManyWaiters, ErrBusy, ErrClosed.
+func (b *Broker) Receive(ctx context.Context, r ReceiveRequest) ([]Delivery, error) {
+	if err := r.validate(); err != nil {
+		return nil, err
+	}
+	o, g, err := b.route(ctx, r.Topic, r.Group)
+	if err != nil {
+		return nil, err
+	}
+	until := wall().Add(r.Wait)
+	for {
+		p := &pullCommand{
+			request: dispatch.PullRequest{
+				Group: g, Client: r.Client, Max: r.Max, Invisible: r.Invisible,
+				AutoRenew: r.AutoRenew, AttemptID: r.AttemptID, Until: until,
+			},
+			result: make(chan pulled, 1),
+		}
+		got, err := o.pull(ctx, p)
+		if err != nil || len(got.items) == 0 {
+			return nil, err
+		}
+		// Messages whose deadline passed while they were queued are settled here and
+		// not delivered; when nothing is left the poll goes on for what remains of it.
+		if out := o.read(ctx, g, got); len(out) > 0 {
+			return out, nil
+		}
+	}
+}
+
+func (r ReceiveRequest) validate() error {
+	return errors.Join(
+		inRange("max messages", int64(r.Max), 1, maxMessagesPerPull),
+		durationInRange("invisible duration", r.Invisible, time.Millisecond, maxInvisible),
+		durationInRange("wait", r.Wait, 0, time.Hour),
+	)
+}
+
+// pullCommand is one poll. Its result comes once: when messages are leased to it
+// and the leases are written, when its time is over, or when it is cancelled.
+type pullCommand struct {
+	request dispatch.PullRequest
+	result  chan pulled
+	// waiter is owned by the loop; nil once the poll was answered.
+	waiter *dispatch.Waiter
+}
+
+type pulled struct {
+	items []pulledItem
+	err   error
+}
+
+type pulledItem struct {
+	dispatch.Item
+	message *store.Message // nil when it has to be read from the store
+}
+
+func (p *pullCommand) apply(o *owner, t *turn) {
+	w, err := o.m.Pull(t.now, p.request)
+	if err != nil {
+		p.result <- pulled{err: dispatchError(err)}
+		return
+	}
+	w.Tag = p
+	p.waiter = w
+}
+
+func (p *pullCommand) complete(err error) { p.result <- pulled{err: err} }
+
+// cancelPull ends a poll whose caller has gone. An answer that is under way is not
+// stopped: the caller takes it and gives it back.
+type cancelPull struct{ pull *pullCommand }
+
+func (c cancelPull) apply(o *owner, _ *turn) {
+	if c.pull.waiter == nil {
+		return
+	}
+	o.m.CancelPull(c.pull.waiter)
+	c.pull.waiter = nil
+	c.pull.result <- pulled{}
+}
+
+// handover is the completion of a delivery: its leases are written, so even after
+// a kill -9 nobody else gets the messages before they end.
+type handover struct {
+	pull *pullCommand
+	got  pulled
+}
+
+func (h handover) complete(err error) {
+	if err != nil {
+		h.pull.result <- pulled{err: fmt.Errorf("%w: %w", ErrClosed, err)}
+		return
+	}
+	h.pull.result <- h.got
+}
+
+func (o *owner) pull(ctx context.Context, p *pullCommand) (pulled, error) {
+	if err := o.send(p); err != nil {
+		return pulled{}, err
+	}
+	select {
+	case got := <-p.result:
+		return got, got.err
+	case <-o.done:
+		return pulled{}, ErrClosed
+	case <-ctx.Done():
+	}
+	if err := o.send(cancelPull{p}); err != nil {
+		return pulled{}, ctx.Err() // the leases end by themselves
+	}
+	select {
+	case got := <-p.result:
+		o.release(got.items)
+	case <-o.done:
+	}
+	return pulled{}, ctx.Err()
+}
+
+// read turns leased items into deliveries, in the caller's goroutine: reading the
+// store is no work for the loop.
+func (o *owner) read(ctx context.Context, g dispatch.GroupID, got pulled) []Delivery {
+	now := wall()
+	out := make([]Delivery, 0, len(got.items))
+	for i := range got.items {
+		it := &got.items[i]
+		m := it.message
+		if m == nil {
+			var err error
+			m, err = o.store.Message(uint64(it.Handle.Bucket), uint64(it.Handle.Offset))
+			switch {
+			case errors.Is(err, store.ErrNotFound):
+				o.drop(it.Handle, false)
+				continue
+			case err != nil:
+				// A message that cannot be read must not be lost and must not be
+				// spun on: its lease stays and ends in its time.
+				o.log.Error("message_unreadable", "topic", o.name, "bucket", it.Name, "offset", uint64(it.Handle.Offset), "error", err)
+				continue
+			}
+		}
+		if !m.Deadline.IsZero() && !now.Before(m.Deadline) {
+			o.drop(it.Handle, true)
+			continue
+		}
+		o.observer.QueueTime(now.Sub(m.Stored))
+		out = append(out, toDelivery(it, m))
+	}
+	o.metrics.Deliveries.Add(int64(len(out)))
+	return out
+}
+
+// drop settles a message that will not be delivered. When the loop cannot take
+// that now the lease ends by itself and the message is looked at again.
+func (o *owner) drop(h dispatch.Handle, expired bool) {
+	_ = o.send(dropCommand{h, expired})
+}
+
+type dropCommand struct {
+	handle  dispatch.Handle
+	expired bool
+}
+
+func (c dropCommand) apply(o *owner, t *turn) {
+	if c.expired {
+		o.m.Expire(t.now, c.handle)
+		return
+	}
+	o.m.Missing(t.now, c.handle)
+}
+
+// Release gives messages back that never reached their client: they are
+// deliverable at once and the delivery does not count as an attempt.
+func (b *Broker) Release(topic string, handles []string) {
+	o, ok := b.lookup(topic)
+	if !ok {
+		return
+	}
+	c := releaseCommand{handles: make([]dispatch.Handle, 0, len(handles))}
+	for _, s := range handles {
+		if h, err := decodeReceipt(s); err == nil && topicOf(h.Bucket) == o.id {
+			c.handles = append(c.handles, h)
+		}
+	}
+	_ = o.send(c) // else their leases end by themselves
+}
+
+func (o *owner) release(items []pulledItem) {
+	if len(items) == 0 {
+		return
+	}
+	c := releaseCommand{handles: make([]dispatch.Handle, len(items))}
+	for i := range items {
+		c.handles[i] = items[i].Handle
+	}
+	_ = o.send(c)
+}
+
+type releaseCommand struct{ handles []dispatch.Handle }
+
+func (c releaseCommand) apply(o *owner, t *turn) {
+	for _, h := range c.handles {
+		o.m.Release(t.now, h)
+	}
+}

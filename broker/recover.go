@@ -1,0 +1,122 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/broker/store"
+)
+
+// recover reads the state of all topics and groups. It reads bucket and position
+// records in key order and no message.
+func (b *Broker) recover() error {
+	var err error
+	if b.nextTopic, err = b.store.NextTopicID(); err != nil {
+		return err
+	}
+	if b.nextGroup, err = b.store.NextGroupID(); err != nil {
+		return err
+	}
+	changes := b.store.NewBatch()
+	if err := errors.Join(b.recoverTopics(changes), b.recoverGroups(changes)); err != nil {
+		return errors.Join(err, changes.Close())
+	}
+	if err := b.commit(changes); err != nil {
+		return err
+	}
+	for _, o := range b.topics {
+		begin := time.Now()
+		if err := o.recover(); err != nil {
+			return fmt.Errorf("parent topic %q: %w", o.name, err)
+		}
+		s := o.m.Stats()
+		b.opts.Log.Info("topic_recovered", "topic", o.name, "buckets", s.Buckets, "resident", s.Resident,
+			"messages", s.Messages, "took_ms", time.Since(begin).Milliseconds())
+	}
+	return nil
+}
+
+func (b *Broker) recoverTopics(changes *store.Batch) error {
+	var failed error
+	err := b.store.EachTopic(func(r store.Topic) bool {
+		var next uint64
+		next, failed = b.store.NextBucket(r.ID)
+		if failed == nil {
+			cfg := configured(b.opts.Topics, topicConfig(r))
+			b.topics[r.Name] = b.newOwner(r.ID, cfg, next)
+			changes.PutTopic(topicRecord(r.ID, cfg, r.Created))
+		}
+		return failed == nil
+	})
+	return errors.Join(err, failed)
+}
+
+func (b *Broker) recoverGroups(changes *store.Batch) error {
+	var failed error
+	err := b.store.EachGroup(func(r store.Group) bool {
+		o, ok := b.topics[r.Topic]
+		if !ok {
+			failed = fmt.Errorf("%w: group %q reads the parent topic %q, which is not there", store.ErrCorrupt, r.Name, r.Topic)
+			return false
+		}
+		id, cfg := dispatch.GroupID(r.ID), configured(b.opts.Groups, groupConfig(r))
+		if cfg.Topic != r.Topic {
+			failed = fmt.Errorf("%w: group %q reads %q and is configured for %q", ErrGroupBound, r.Name, r.Topic, cfg.Topic)
+			return false
+		}
+		changes.PutGroup(groupRecord(id, cfg, r.Created))
+		o.groups[id] = &groupState{cfg: cfg}
+		o.m.AddGroup(cfg.dispatch(id))
+		b.groups[r.Name] = groupEntry{id: id, owner: o, cfg: cfg}
+		return true
+	})
+	return errors.Join(err, failed)
+}
+
+// recover gives the machine what the store knows of one parent topic. Buckets that
+// are idle are counted and not kept.
+func (o *owner) recover() error {
+	count := 0
+	errs := []error{o.store.EachBucket(o.id, "", func(r store.Bucket) bool {
+		count++
+		if r.Tail > r.Head {
+			o.m.RestoreBucket(bucketState(r))
+		}
+		return true
+	})}
+	o.m.SetBucketCount(count)
+	for id, g := range o.groups {
+		errs = append(errs, o.recoverGroup(id, g))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	o.m.Start(wall())
+	return nil
+}
+
+func (o *owner) recoverGroup(id dispatch.GroupID, g *groupState) error {
+	next, err := o.store.NextDeadLetter(uint32(id))
+	if err != nil {
+		return err
+	}
+	g.deadFirst, g.deadNext = next, next
+	oldest, err := o.store.DeadLetters(uint32(id), 0, 1)
+	if err != nil {
+		return err
+	}
+	if len(oldest) > 0 {
+		g.deadFirst = oldest[0].Seq
+	}
+	return errors.Join(
+		o.store.EachCursor(uint32(id), func(r store.Cursor) bool { o.m.RestoreCursor(id, cursorState(r)); return true }),
+		o.store.EachLease(uint32(id), func(r store.Lease) bool { o.m.RestoreLease(leaseState(r)); return true }),
+		o.store.EachHold(uint32(id), func(r store.Hold) bool { o.m.RestoreHold(id, hold(r)); return true }),
+		o.store.EachSubscription(uint32(id), func(r store.Subscription) bool {
+			o.m.RestoreSubscription(subscriptionState(r))
+			return true
+		}),
+	)
+}

@@ -1,0 +1,99 @@
+package broker
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/broker/store"
+)
+
+// sweepBatch bounds the entries of the expiry index that are looked at in one go.
+const sweepBatch = 1000
+
+// sweep looks, once in each interval, at the buckets whose time may have come. Its
+// cost follows the entries that are due, not the buckets there are.
+func (b *Broker) sweep(ctx context.Context) error {
+	ticker := time.NewTicker(b.opts.SweepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for more := true; more; {
+			var err error
+			if more, err = b.sweepDue(ctx); err != nil {
+				if ctx.Err() == nil {
+					b.opts.Log.Error("sweep_failed", "error", err)
+				}
+				break
+			}
+		}
+	}
+}
+
+// sweepDue hands one batch of due entries to their owners and says whether there
+// may be more.
+func (b *Broker) sweepDue(ctx context.Context) (bool, error) {
+	due, err := b.store.DueExpiry(wall(), sweepBatch)
+	if err != nil || len(due) == 0 {
+		return false, err
+	}
+	byTopic := map[uint16][]store.Expiry{}
+	for _, e := range due {
+		id := topicOf(dispatch.BucketID(e.Bucket))
+		byTopic[id] = append(byTopic[id], e)
+	}
+	for id, entries := range byTopic {
+		o := b.ownerOf(id)
+		if o == nil { // its topic was deleted
+			if err := b.dropExpiry(entries); err != nil {
+				return false, err
+			}
+			continue
+		}
+		if err := o.call(ctx, &sweepCommand{reply: newReply(), entries: entries}); err != nil {
+			return false, err
+		}
+	}
+	return len(due) == sweepBatch, nil
+}
+
+// dropExpiry removes entries that no topic answers for.
+func (b *Broker) dropExpiry(entries []store.Expiry) error {
+	batch := b.store.NewBatch()
+	for _, e := range entries {
+		batch.DeleteExpiry(e.At, e.Bucket)
+	}
+	return b.commit(batch)
+}
+
+func (b *Broker) ownerOf(id uint16) *owner {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	for _, o := range b.topics {
+		if o.id == id {
+			return o
+		}
+	}
+	return nil
+}
+
+type sweepCommand struct {
+	reply
+	entries []store.Expiry
+}
+
+func (c *sweepCommand) apply(o *owner, t *turn) {
+	for _, e := range c.entries {
+		rec, ok, err := o.store.Bucket(o.id, e.Name)
+		if err != nil {
+			o.log.Error("bucket_unreadable", "topic", o.name, "bucket", e.Name, "error", err)
+			continue
+		}
+		o.m.Sweep(t.now, dispatch.ExpiryEntry{At: e.At, Bucket: dispatch.BucketID(e.Bucket), Name: e.Name}, bucketState(rec), ok)
+	}
+	t.after = append(t.after, c)
+}
