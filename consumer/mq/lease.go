@@ -1,0 +1,171 @@
+package mq
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// renewals bounds the renewals at the same time.
+const renewals = 64
+
+// lease is the claim on one delivered message. Its first two fields never change.
+type lease struct {
+	id, lite string
+
+	// The following fields belong to leases.mu.
+	handle  string
+	until   time.Time // the broker may give the message away from here on
+	renewAt time.Time
+	lose    context.CancelCauseFunc
+	place   *list.Element // in leases.running; nil when it is not there
+	renewed chan struct{} // not nil while a renewal is under way; closed at its end
+}
+
+// renewFunc extends a lease and returns the new handle.
+type renewFunc func(ctx context.Context, handle string, l *lease) (string, error)
+
+// leases keeps the leases of running messages alive: each is renewed when a third of it is over, so that two renewals in
+// a row may fail.
+//
+// All renewals have one period, so a list in order of renewal is a queue: no heap. A renewal makes the old handle stale;
+// so a message is settled only when none is under way (see end).
+type leases struct {
+	invisible time.Duration
+	renew     renewFunc
+
+	mu      sync.Mutex // guards the following field and the leases in it; not held over a renewal
+	running *list.List // of *lease, by renewAt
+	// soon wakes run when another lease became the first.
+	soon chan struct{}
+}
+
+func newLeases(invisible time.Duration, renew renewFunc) *leases {
+	return &leases{invisible: invisible, renew: renew, running: list.New(), soon: make(chan struct{}, 1)}
+}
+
+func (ls *leases) period() time.Duration { return ls.invisible / 3 }
+
+// begin keeps l alive from now on; lose is called if that fails.
+func (ls *leases) begin(l *lease, now time.Time, lose context.CancelCauseFunc) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l.until, l.lose = now.Add(ls.invisible), lose
+	ls.pushLocked(l, now.Add(ls.period()))
+}
+
+// pushLocked puts l into the queue. A retry of a failed renewal is sooner than a period; it walks the queue from the back,
+// which is as long as the outage is wide and only then.
+func (ls *leases) pushLocked(l *lease, at time.Time) {
+	l.renewAt = at
+	e := ls.running.Back()
+	for e != nil && e.Value.(*lease).renewAt.After(at) {
+		e = e.Prev()
+	}
+	if e != nil {
+		l.place = ls.running.InsertAfter(l, e)
+		return
+	}
+	l.place = ls.running.PushFront(l)
+	select {
+	case ls.soon <- struct{}{}:
+	default:
+	}
+}
+
+// end stops the renewal of l, waits for one that is under way, and returns the handle to settle with and how long it
+// holds.
+func (ls *leases) end(l *lease) (handle string, until time.Time) {
+	for {
+		ls.mu.Lock()
+		if l.place != nil {
+			ls.running.Remove(l.place)
+			l.place = nil
+		}
+		renewed := l.renewed
+		handle, until = l.handle, l.until
+		if renewed == nil {
+			l.lose = nil
+			ls.mu.Unlock()
+			return handle, until
+		}
+		ls.mu.Unlock()
+		<-renewed
+	}
+}
+
+// run renews until ctx ends.
+func (ls *leases) run(ctx context.Context) {
+	limit := make(chan struct{}, renewals)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		due, next := ls.due(time.Now())
+		for _, l := range due {
+			limit <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-limit }()
+				ls.renewOne(ctx, l)
+			})
+		}
+		timer.Reset(next)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ls.soon:
+		case <-timer.C:
+		}
+	}
+}
+
+// due takes the leases whose time has come out of the queue and says when to look again.
+func (ls *leases) due(now time.Time) (due []*lease, next time.Duration) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for e := ls.running.Front(); e != nil; e = ls.running.Front() {
+		l := e.Value.(*lease)
+		if wait := l.renewAt.Sub(now); wait > 0 {
+			return due, wait
+		}
+		ls.running.Remove(e)
+		l.place, l.renewed = nil, make(chan struct{})
+		due = append(due, l)
+	}
+	return due, time.Hour
+}
+
+func (ls *leases) renewOne(ctx context.Context, l *lease) {
+	ls.mu.Lock()
+	handle, until := l.handle, l.until
+	ls.mu.Unlock()
+
+	asked := time.Now()
+	call, cancel := context.WithDeadline(ctx, until)
+	next, err := ls.renew(call, handle, l)
+	cancel()
+
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	close(l.renewed)
+	l.renewed = nil
+	now := time.Now()
+	switch {
+	case err == nil:
+		if next != "" {
+			l.handle = next
+		}
+		l.until = asked.Add(ls.invisible)
+		ls.pushLocked(l, asked.Add(ls.period()))
+	case errors.Is(err, errStale) || !now.Before(until):
+		if l.lose != nil {
+			l.lose(ErrLeaseLost)
+		}
+	default:
+		ls.pushLocked(l, now.Add(min(time.Second, ls.period(), max(until.Sub(now), 0))))
+	}
+	// end may be waiting; then the lease goes out of the queue again at once.
+}

@@ -1,0 +1,241 @@
+package mq
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+const (
+	// ackBatch bounds the acks of one call.
+	ackBatch = 64
+	// ackCalls bounds the calls with fresh acks under way. While they are, acks gather for the next: batches grow with the
+	// load, and no ack waits for company when there is none.
+	ackCalls = 2
+	// ackRetries bounds the batches that are being tried again.
+	ackRetries = 64
+)
+
+// errStale says that a receipt handle is worth nothing any more.
+var errStale = errors.New("receipt handle is stale")
+
+// settler tells the broker what became of messages. A call that fails is repeated until the lease would have ended: from
+// then on the broker decides by itself.
+type settler struct {
+	link         *link
+	topic, group *v2.Resource
+	log          *slog.Logger
+	acks         chan ack
+	quit         chan struct{} // closed when no more acks come
+}
+
+type ack struct {
+	entry *v2.AckMessageEntry
+	until time.Time
+}
+
+func newSettler(l *link, o Options) *settler {
+	return &settler{
+		link: l, topic: resource(o.Topic), group: resource(o.Group), log: o.Logger,
+		acks: make(chan ack, 4*ackBatch), quit: make(chan struct{}),
+	}
+}
+
+// settle carries out a verdict. Acks are only queued; the rest is done when it returns.
+func (s *settler) settle(ctx context.Context, v Verdict, l *lease, handle string, until time.Time) {
+	switch v.Kind {
+	case VerdictAck:
+		select {
+		case s.acks <- ack{&v2.AckMessageEntry{MessageId: l.id, ReceiptHandle: handle, LiteTopic: &l.lite}, until}:
+		case <-ctx.Done():
+		}
+	case VerdictSuspend:
+		s.insist(ctx, "suspend", l, until, func(ctx context.Context) error {
+			_, err := s.changeInvisible(ctx, l, handle, ceilMilli(v.After), true)
+			return err
+		})
+	case VerdictReject:
+		s.insist(ctx, "reject", l, until, func(ctx context.Context) error { return s.reject(ctx, l, handle) })
+	case VerdictRetry:
+		s.retry(ctx, v.After, l, handle, until)
+	default:
+		s.retry(ctx, v.After, l, handle, until)
+	}
+}
+
+func (s *settler) retry(ctx context.Context, after time.Duration, l *lease, handle string, until time.Time) {
+	s.insist(ctx, "retry", l, until, func(ctx context.Context) error {
+		_, err := s.changeInvisible(ctx, l, handle, ceilMilli(after), false)
+		return err
+	})
+}
+
+// insist repeats f until it succeeds, or cannot, or the lease is over.
+func (s *settler) insist(ctx context.Context, op string, l *lease, until time.Time, f func(context.Context) error) {
+	for n := 1; ; n++ {
+		err := f(ctx)
+		if err == nil {
+			return
+		}
+		wait := retryDelay(n)
+		if errors.Is(err, errStale) || hopeless(err) || time.Now().Add(wait).After(until) || !pause(ctx, wait) {
+			s.log.Warn("message could not be settled; its lease will end", "verdict", op, "message_id", l.id, "error", err)
+			return
+		}
+	}
+}
+
+func (s *settler) changeInvisible(ctx context.Context, l *lease, handle string, d time.Duration, suspend bool) (string, error) {
+	ctx, cancel := s.link.call(ctx)
+	defer cancel()
+	r := &v2.ChangeInvisibleDurationRequest{
+		Group: s.group, Topic: s.topic, ReceiptHandle: handle, InvisibleDuration: durationpb.New(d),
+		MessageId: l.id, LiteTopic: &l.lite,
+	}
+	if suspend {
+		r.Suspend = &suspend
+	}
+	answer, err := s.link.stub.ChangeInvisibleDuration(ctx, r)
+	return answer.GetReceiptHandle(), stale(refusal("change invisible duration", answer, err))
+}
+
+func (s *settler) reject(ctx context.Context, l *lease, handle string) error {
+	ctx, cancel := s.link.call(ctx)
+	defer cancel()
+	answer, err := s.link.stub.ForwardMessageToDeadLetterQueue(ctx, &v2.ForwardMessageToDeadLetterQueueRequest{
+		Group: s.group, Topic: s.topic, ReceiptHandle: handle, MessageId: l.id, LiteTopic: &l.lite,
+	})
+	return stale(refusal("forward to dead letters", answer, err))
+}
+
+// run sends the acks until quit is closed and all are sent, or ctx ends.
+func (s *settler) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	calls, retries := make(chan struct{}, ackCalls), make(chan struct{}, ackRetries)
+	for {
+		first, ok := s.next(ctx)
+		if !ok {
+			return
+		}
+		calls <- struct{}{} // free within callTimeout
+		batch := s.gather(first)
+		wg.Go(func() {
+			left := s.sendAcks(ctx, batch)
+			if len(left) == 0 {
+				<-calls
+				return
+			}
+			// Acks that keep failing are not to be in the way of fresh ones.
+			retries <- struct{}{}
+			<-calls
+			s.insistAcks(ctx, left)
+			<-retries
+		})
+	}
+}
+
+func (s *settler) next(ctx context.Context) (ack, bool) {
+	select {
+	case a := <-s.acks:
+		return a, true
+	default:
+	}
+	select {
+	case a := <-s.acks:
+		return a, true
+	case <-s.quit:
+		select { // what came before quit
+		case a := <-s.acks:
+			return a, true
+		default:
+			return ack{}, false
+		}
+	case <-ctx.Done():
+		return ack{}, false
+	}
+}
+
+func (s *settler) gather(first ack) []ack {
+	batch := append(make([]ack, 0, ackBatch), first)
+	for len(batch) < ackBatch {
+		select {
+		case a := <-s.acks:
+			batch = append(batch, a)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+func (s *settler) insistAcks(ctx context.Context, left []ack) {
+	for n := 1; len(left) > 0; n++ {
+		wait := retryDelay(n)
+		soon := time.Now().Add(wait)
+		kept := left[:0]
+		for _, a := range left {
+			if soon.After(a.until) {
+				s.log.Warn("message could not be settled; its lease will end", "verdict", "ack", "message_id", a.entry.GetMessageId())
+				continue
+			}
+			kept = append(kept, a)
+		}
+		if len(kept) == 0 || !pause(ctx, wait) {
+			return
+		}
+		left = s.sendAcks(ctx, kept)
+	}
+}
+
+// sendAcks returns the acks that are worth another try.
+func (s *settler) sendAcks(ctx context.Context, batch []ack) []ack {
+	ctx, cancel := s.link.call(ctx)
+	defer cancel()
+	r := &v2.AckMessageRequest{Group: s.group, Topic: s.topic, Entries: make([]*v2.AckMessageEntry, len(batch))}
+	for i, a := range batch {
+		r.Entries[i] = a.entry
+	}
+	answer, err := s.link.stub.AckMessage(ctx, r)
+	if err != nil {
+		return batch
+	}
+	if len(answer.GetEntries()) != len(batch) {
+		if codeError(answer.GetStatus()) == nil {
+			return nil
+		}
+		return batch
+	}
+	var left []ack
+	for i, entry := range answer.GetEntries() {
+		switch entry.GetStatus().GetCode() {
+		case v2.Code_OK:
+		case v2.Code_INVALID_RECEIPT_HANDLE:
+			s.log.Warn("message was acked too late; it is out again", "message_id", batch[i].entry.GetMessageId())
+		default:
+			left = append(left, batch[i])
+		}
+	}
+	return left
+}
+
+// stale marks the refusal of a handle.
+func stale(err error) error {
+	if IsCode(err, int32(v2.Code_INVALID_RECEIPT_HANDLE)) {
+		return errors.Join(errStale, err)
+	}
+	return err
+}
+
+// ceilMilli rounds up to whole milliseconds, the protocol's step: a suspend is never too short.
+func ceilMilli(d time.Duration) time.Duration {
+	if rest := d % time.Millisecond; rest > 0 {
+		d += time.Millisecond - rest
+	}
+	return d
+}

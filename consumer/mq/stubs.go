@@ -1,0 +1,194 @@
+package mq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
+)
+
+// How long a stop waits for what.
+const (
+	// pollsWait is for the broker to end our polls after our good-bye. Penstock does so at once. A poll that is cut off
+	// instead may have a message on its way, which then is out until its lease ends and costs it an attempt.
+	pollsWait = 300 * time.Millisecond
+	// unwindWait is for handlers whose ctx has ended, settleWait for what they said to reach the broker.
+	unwindWait = time.Second
+	settleWait = time.Second
+)
+
+// stubsConsumer is the Consumer on the plain stubs.
+type stubsConsumer struct {
+	opts Options
+	ran  atomic.Bool
+}
+
+// SuspendStep implements [Consumer].
+func (c *stubsConsumer) SuspendStep() time.Duration { return time.Millisecond }
+
+// Run implements [Consumer].
+func (c *stubsConsumer) Run(ctx context.Context, h Handler) error {
+	if c.ran.Swap(true) {
+		return ErrClosed
+	}
+	link, err := dial(c.opts)
+	if err != nil {
+		return err
+	}
+	defer link.close() //nolint:errcheck // nothing is under way any more
+	settler := newSettler(link, c.opts)
+	r := &stubsRun{
+		opts: c.opts, log: c.opts.Logger, link: link, handler: h, accept: ctx,
+		session: newSession(link, c.opts, v2.ClientType_LITE_PUSH_CONSUMER),
+		slots:   newSlots(c.opts.Workers),
+		settler: settler,
+		leases: newLeases(c.opts.Invisible, func(ctx context.Context, handle string, l *lease) (string, error) {
+			return settler.changeInvisible(ctx, l, handle, c.opts.Invisible, false)
+		}),
+	}
+	return r.run()
+}
+
+// stubsRun is one Run. Its goroutines end before run returns, but for handlers that ignore their ctx.
+type stubsRun struct {
+	opts    Options
+	log     *slog.Logger
+	link    *link
+	handler Handler
+	accept  context.Context // Run's: when it ends, no message is taken on any more
+	session *session
+	slots   *slots
+	leases  *leases
+	settler *settler
+
+	handlers sync.WaitGroup
+	// messages is the parent of all handlers' contexts, settling that of calls that settle.
+	messages, settling context.Context
+}
+
+func (r *stubsRun) run() error {
+	// Duties, leases and settling outlive accept: running handlers need them.
+	base := context.WithoutCancel(r.accept)
+	duties, endDuties := context.WithCancel(base)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer endDuties()
+	background.Go(func() { r.session.run(duties) })
+	if err := r.session.start(r.accept); err != nil {
+		if r.accept.Err() != nil {
+			return nil //nolint:nilerr // asked to stop before it began
+		}
+		return fmt.Errorf("start consumer: %w", err)
+	}
+
+	messages, endMessages := context.WithCancelCause(base)
+	defer endMessages(nil)
+	settling, endSettling := context.WithCancel(base)
+	defer endSettling()
+	r.messages, r.settling = messages, settling
+	background.Go(func() { r.leases.run(duties) })
+	settled := make(chan struct{})
+	go func() { defer close(settled); r.settler.run(settling) }()
+
+	polling, endPolling := context.WithCancel(base)
+	var polls sync.WaitGroup
+	for i := range r.opts.Polls {
+		polls.Go(func() { r.poll(polling, i) })
+	}
+	<-r.accept.Done()
+	r.stopPolls(&polls, endPolling)
+	r.stopHandlers(endMessages)
+	close(r.settler.quit)
+	within(settleWait, settled)
+	endSettling()
+	<-settled
+	return nil
+}
+
+// stopPolls asks the broker to end the polls, and cuts off those that it leaves open.
+func (r *stubsRun) stopPolls(polls *sync.WaitGroup, cut context.CancelFunc) {
+	ended := make(chan struct{})
+	go func() { defer close(ended); polls.Wait() }()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.accept), pollsWait)
+	defer cancel()
+	if err := r.session.terminate(ctx); err == nil {
+		select {
+		case <-ended:
+		case <-ctx.Done():
+		}
+	}
+	cut()
+	<-ended
+}
+
+func (r *stubsRun) stopHandlers(end context.CancelCauseFunc) {
+	ended := make(chan struct{})
+	go func() { defer close(ended); r.handlers.Wait() }()
+	if within(r.opts.Grace, ended) {
+		return
+	}
+	end(ErrStopping)
+	if !within(unwindWait, ended) {
+		r.log.Error("handlers do not end; their leases will", "wait", unwindWait)
+	}
+}
+
+// within waits up to d for c.
+func within(d time.Duration, c <-chan struct{}) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// begin runs one message on a goroutine of its own. Its slot is free again when it is settled, or its ack queued.
+func (r *stubsRun) begin(m *v2.Message, received time.Time) {
+	p := m.GetSystemProperties()
+	l := &lease{id: p.GetMessageId(), lite: p.GetLiteTopic(), handle: p.GetReceiptHandle()}
+	r.handlers.Go(func() {
+		defer r.slots.give(1)
+		v := r.decide(m, l, received)
+		handle, until := r.leases.end(l)
+		r.settler.settle(r.settling, v, l, handle, until)
+	})
+}
+
+func (r *stubsRun) decide(m *v2.Message, l *lease, received time.Time) Verdict {
+	ctx, cancel := context.WithCancelCause(r.messages)
+	defer cancel(nil)
+	r.leases.begin(l, received, cancel)
+	if r.accept.Err() != nil {
+		return Suspend(0) // it came while we were leaving
+	}
+	message, err := messageOf(m, received)
+	if err != nil {
+		r.log.Error("message cannot be read", "message_id", l.id, "error", err)
+		return Reject()
+	}
+	v := callHandler(ctx, r.handler, message, r.log)
+	if v.Kind == VerdictRetry && errors.Is(context.Cause(ctx), ErrStopping) {
+		return Suspend(0) // it failed because we stopped it: that is no attempt
+	}
+	return v
+}
+
+// callHandler is a net under the handler: a panic costs one attempt of one message, not the process.
+func callHandler(ctx context.Context, h Handler, m *Message, log *slog.Logger) (v Verdict) {
+	defer func() {
+		if p := recover(); p != nil {
+			log.Error("handler panicked", "message_id", m.ID, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			v = Retry(time.Second)
+		}
+	}()
+	return h(ctx, m)
+}
