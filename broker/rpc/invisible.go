@@ -1,0 +1,53 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
+
+	"github.com/penstockmq/penstock/broker"
+)
+
+// suspendReason is what an operator reads beside a hold that a consumer asked for.
+const suspendReason = "suspended by consumer"
+
+// ChangeInvisibleDuration has two meanings. With suspend, the message goes back with
+// its attempt unchanged and the whole bucket is held for that long. Without, its
+// lease ends that long from now, and a new handle settles it from then on.
+//
+// A handle that decodes is answered OK even if it is stale: official clients try
+// again for ever on any other code, INVALID_RECEIPT_HANDLE included. There is no
+// shortest duration.
+//
+// Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME for none, a
+// negative one, over 12 h, or over the group's longest suspend; TOPIC_NOT_FOUND,
+// CONSUMER_GROUP_NOT_FOUND, INVALID_RECEIPT_HANDLE.
+func (s *Server) ChangeInvisibleDuration(ctx context.Context, r *v2.ChangeInvisibleDurationRequest) (*v2.ChangeInvisibleDurationResponse, error) {
+	if err := checkNames(r.GetTopic(), r.GetGroup()); err != nil {
+		return nil, err
+	}
+	d := r.GetInvisibleDuration().AsDuration()
+	if !r.GetInvisibleDuration().IsValid() || d < 0 {
+		return nil, refuse(v2.Code_ILLEGAL_INVISIBLE_TIME, "invisible duration %v is absent, negative or no duration", d)
+	}
+	handle := r.GetReceiptHandle()
+	topic, group := r.GetTopic().GetName(), r.GetGroup().GetName()
+	if r.GetSuspend() {
+		if err := s.broker.Suspend(ctx, topic, group, handle, d, callerOf(ctx).id, suspendReason); err != nil {
+			return nil, err
+		}
+		return &v2.ChangeInvisibleDurationResponse{Status: statusOf(nil), ReceiptHandle: handle}, nil
+	}
+	if d > maxInvisible {
+		return nil, refuse(v2.Code_ILLEGAL_INVISIBLE_TIME, "invisible duration %v is over %v", d, maxInvisible)
+	}
+	renewed, err := s.broker.ChangeInvisible(ctx, topic, group, handle, d)
+	if errors.Is(err, broker.ErrStaleHandle) {
+		renewed, err = handle, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &v2.ChangeInvisibleDurationResponse{Status: statusOf(nil), ReceiptHandle: renewed}, nil
+}

@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/penstockmq/penstock/broker"
+)
+
+// Server serves one broker on one port.
+type Server struct {
+	v2.UnimplementedMessagingServiceServer
+
+	// Immutable after New.
+	opts    Options
+	broker  *broker.Broker
+	clients *clients
+	log     *slog.Logger
+	grpc    *grpc.Server
+
+	// stopping is done when long polls and telemetry streams are to end.
+	stopping context.Context
+	stop     context.CancelFunc
+}
+
+const (
+	// A peer that is silent this long is asked for a sign of life, and given up when
+	// none comes: a consumer that vanished without a FIN is noticed within 13 s.
+	pingAfter   = 10 * time.Second
+	pingTimeout = 3 * time.Second
+	// Official clients ping as often as every 10 s, some without a call under way.
+	// The second off is for pings that a busy network bunches.
+	minPingInterval = 9 * time.Second
+	// handshakeTimeout bounds the time until a connection speaks HTTP/2.
+	handshakeTimeout = 20 * time.Second
+	maxHeaderBytes   = 64 << 10
+)
+
+// New makes a server. It generates a certificate unless it is given one.
+func New(opts Options) (*Server, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, fmt.Errorf("rpc options: %w", err)
+	}
+	creds, err := newSniffer(opts.TLS)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{opts: opts, broker: opts.Broker, clients: opts.Notices.clients, log: opts.Log}
+	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.grpc = grpc.NewServer(
+		grpc.Creds(creds),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.MaxRecvMsgSize(opts.MaxRequestBytes),
+		grpc.MaxHeaderListSize(maxHeaderBytes),
+		grpc.MaxConcurrentStreams(opts.MaxStreams),
+		grpc.StatsHandler(connectionWatch{clients: s.clients, gone: s.broker.ClientGone}),
+		grpc.UnaryInterceptor(s.unary),
+		grpc.StreamInterceptor(s.stream),
+		// After Run nothing touches the broker any more, so it may be closed.
+		grpc.WaitForHandlers(true),
+	)
+	v2.RegisterMessagingServiceServer(s.grpc, s)
+	return s, nil
+}
+
+// Run serves ln until ctx is done, and closes ln. Then long polls end empty at
+// once, other calls have Options.StopGrace to finish, and the rest is cut off. When
+// Run returns no handler runs. It can be called once.
+func (s *Server) Run(ctx context.Context, ln net.Listener) error {
+	served := make(chan error, 1)
+	go func() { served <- s.grpc.Serve(ln) }()
+	select {
+	case err := <-served:
+		s.stop()
+		s.grpc.Stop()
+		return fmt.Errorf("serve grpc: %w", err)
+	case <-ctx.Done():
+	}
+	// Clients are told to go elsewhere before their polls end; else they would poll
+	// again on the old connection.
+	drained := make(chan struct{})
+	go func() { defer close(drained); s.grpc.GracefulStop() }()
+	s.stop()
+	grace := time.NewTimer(s.opts.StopGrace)
+	defer grace.Stop()
+	select {
+	case <-drained:
+	case <-grace.C:
+		s.log.Warn("calls_cut_off", "grace", s.opts.StopGrace)
+		s.grpc.Stop()
+		<-drained
+	}
+	return <-served
+}
+
+// untilStop is ctx that also ends when the server stops.
+func (s *Server) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	unhook := context.AfterFunc(s.stopping, cancel)
+	return ctx, func() { unhook(); cancel() }
+}
