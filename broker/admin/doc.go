@@ -1,0 +1,36 @@
+// Package admin is the operations side of a process over HTTP: what an operator may
+// see and change, metrics, and health.
+//
+// It owns the JSON of the operations API (/api/v1), the one table from errors to its
+// statuses (status.go), the names of the broker's metrics (metrics.go) and the
+// answers of /healthz and /readyz. It decides nothing: package broker does. It has no
+// authentication of its own, so it belongs on a loopback or private address; a web
+// page that an operator has open cannot reach it all the same (see [Server]).
+//
+// cmd/node runs a Server in every process. One without a broker has /metrics and
+// health only. A Server is immutable after New and safe for concurrent use.
+//
+// # The API
+//
+// Bodies are JSON. Durations are Go's ("30s"), instants RFC 3339 in UTC. Errors are
+//
+//	{"error":{"code":"bucket_not_found","message":"…","field":"…"}}
+//
+// with a stable code; field is there when one field of the request is at fault. An
+// unknown field of a body or parameter of a query is an error, not ignored.
+//
+//	GET    /api/v1/topics                                   all parent topics
+//	POST   /api/v1/topics                                   create one
+//	GET    /api/v1/topics/{topic}
+//	DELETE /api/v1/topics/{topic}
+//	GET    /api/v1/topics/{topic}/buckets?prefix=&after=&limit=
+//	GET    /api/v1/topics/{topic}/buckets/{bucket}
+//	POST   /api/v1/topics/{topic}/buckets/{bucket}/purge    settle all queued messages
+//	GET    /api/v1/groups, POST, GET/DELETE /{group}  as topics
+//	GET    /api/v1/groups/{group}/suspends?scope=&prefix=&limit=
+//	PUT    /api/v1/groups/{group}/suspends                  hold a target until an instant, exactly
+//	DELETE /api/v1/groups/{group}/suspends?scope=&name=     lift
+//	GET    /api/v1/groups/{group}/dead-letters?after=&limit=
+//	POST   /api/v1/groups/{group}/dead-letters/redrive      append them to their buckets again
+//	GET    /api/v1/policy                                   the policy in force in this process
+package admin

@@ -1,0 +1,43 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Check is one thing that must work before this process can serve.
+type Check struct {
+	Name string
+	// Run returns why it does not work now, or nil. It is asked at each request of
+	// /readyz, bounded by a second.
+	Run func(context.Context) error
+}
+
+const checkMax = time.Second
+
+// healthz says that the process runs and its HTTP server answers: an orchestrator
+// restarts what does not. It checks nothing else: to restart a gateway because the
+// broker is away helps nobody.
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	s.writeJSON(w, r, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyz says whether the process should get work.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), checkMax)
+	defer cancel()
+	body := struct {
+		Status string            `json:"status"`
+		Checks map[string]string `json:"checks"`
+	}{"ok", map[string]string{}}
+	code := http.StatusOK
+	for _, c := range s.checks {
+		body.Checks[c.Name] = "ok"
+		if err := c.Run(ctx); err != nil {
+			body.Checks[c.Name] = err.Error()
+			body.Status, code = "unavailable", http.StatusServiceUnavailable
+		}
+	}
+	s.writeJSON(w, r, code, body)
+}

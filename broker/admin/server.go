@@ -1,0 +1,172 @@
+package admin
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/penstockmq/penstock/broker"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Broker is operated on. Nil in a process without one: its part of the API
+	// answers no_broker.
+	Broker *broker.Broker
+	// Policy is the one that the process follows; nil when it has none.
+	Policy *PolicySource
+	// Registry is what /metrics shows. Required; see [NewRegistry].
+	Registry *prometheus.Registry
+	// Checks decide on /readyz, in this order.
+	Checks []Check
+	// Log receives internal errors; nil discards them.
+	Log *slog.Logger
+}
+
+// Server answers the operations API, /metrics and health.
+//
+// A web page on another site must not be able to use it through an operator's
+// browser. Requests that a browser marks as coming from another origin are refused,
+// a body must be declared as JSON (a form cannot be), and on a loopback connection the
+// Host must be an address or localhost: a name that an attacker points at 127.0.0.1
+// is neither.
+type Server struct {
+	broker  *broker.Broker
+	policy  *PolicySource
+	checks  []Check
+	log     *slog.Logger
+	handler http.Handler
+}
+
+// New returns the handler.
+func New(opts Options) *Server {
+	s := &Server{broker: opts.Broker, policy: opts.Policy, checks: opts.Checks, log: opts.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.handler = s.guard(s.routes(opts.Registry))
+	return s
+}
+
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+func (s *Server) routes(registry *prometheus.Registry) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelError),
+		EnableOpenMetrics: true,
+	}))
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+
+	mux.HandleFunc("GET /api/v1/policy", s.api(s.getPolicy))
+
+	for pattern, f := range map[string]endpoint{
+		"GET /api/v1/topics":                                 s.listTopics,
+		"POST /api/v1/topics":                                s.createTopic,
+		"GET /api/v1/topics/{topic}":                         s.getTopic,
+		"DELETE /api/v1/topics/{topic}":                      s.deleteTopic,
+		"GET /api/v1/topics/{topic}/buckets":                 s.listBuckets,
+		"GET /api/v1/topics/{topic}/buckets/{bucket}":        s.getBucket,
+		"POST /api/v1/topics/{topic}/buckets/{bucket}/purge": s.purgeBucket,
+		"GET /api/v1/groups":                                 s.listGroups,
+		"POST /api/v1/groups":                                s.createGroup,
+		"GET /api/v1/groups/{group}":                         s.getGroup,
+		"DELETE /api/v1/groups/{group}":                      s.deleteGroup,
+		"GET /api/v1/groups/{group}/suspends":                s.listSuspends,
+		"PUT /api/v1/groups/{group}/suspends":                s.setSuspend,
+		"DELETE /api/v1/groups/{group}/suspends":             s.liftSuspend,
+		"GET /api/v1/groups/{group}/dead-letters":            s.listDeadLetters,
+		"POST /api/v1/groups/{group}/dead-letters/redrive":   s.redrive,
+	} {
+		mux.HandleFunc(pattern, s.api(s.needsBroker(f)))
+	}
+	return s.inShape(mux)
+}
+
+// endpoint answers one route: a value to be written as JSON with its status, or an
+// error of the table.
+type endpoint func(r *http.Request) (int, any, error)
+
+func (s *Server) api(f endpoint) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		code, v, err := f(r)
+		if err != nil {
+			s.fail(w, r, err)
+			return
+		}
+		s.writeJSON(w, r, code, v)
+	}
+}
+
+func (s *Server) needsBroker(f endpoint) endpoint {
+	return func(r *http.Request) (int, any, error) {
+		if s.broker == nil {
+			return 0, nil, errNoBroker
+		}
+		return f(r)
+	}
+}
+
+// inShape gives the mux's own refusals, which are plain text, the API's shape.
+func (s *Server) inShape(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusal, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		// Of its two refusals, only 405 has an Allow header.
+		probe := headerOnly{}
+		refusal.ServeHTTP(probe, r)
+		if allow := http.Header(probe).Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+			s.fail(w, r, errMethod)
+			return
+		}
+		s.fail(w, r, errRoute)
+	})
+}
+
+// headerOnly is a ResponseWriter that keeps the header and drops the rest.
+type headerOnly http.Header
+
+func (h headerOnly) Header() http.Header         { return http.Header(h) }
+func (h headerOnly) Write(p []byte) (int, error) { return len(p), nil }
+func (h headerOnly) WriteHeader(int)             {}
+
+func (s *Server) guard(next http.Handler) http.Handler {
+	cross := http.NewCrossOriginProtection()
+	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errForeign) }))
+	next = cross.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if onLoopback(r) && !isLocalName(r.Host) {
+			s.fail(w, r, errForeign)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func onLoopback(r *http.Request) bool {
+	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return ok && addr.IP.IsLoopback()
+}
+
+func isLocalName(hostport string) bool {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		host = hostport
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	_, err = netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil
+}

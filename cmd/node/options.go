@@ -1,0 +1,207 @@
+package node
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/penstockmq/penstock/consumer/forward"
+)
+
+// Parts says what runs in this process.
+type Parts uint8
+
+// The parts; several are or-ed together.
+const (
+	Broker  Parts = 1 << iota // the broker with its gRPC server
+	NATS                      // an embedded NATS server
+	Gateway                   // the HTTP front
+	Pool                      // the consumer pool
+	Admin                     // operations API, metrics, health
+
+	// Whole is everything on one machine.
+	Whole = Broker | NATS | Gateway | Pool | Admin
+)
+
+// Has says whether all of q are among p.
+func (p Parts) Has(q Parts) bool { return p&q == q }
+
+// Options are the configuration of a process. The mapstructure tag of a field is its
+// key in penstock.yaml, its flag (--key) and, upper case with PENSTOCK_ before it and
+// _ for -, its environment variable. [Defaults] has the defaults; the zero Options
+// are not valid.
+type Options struct {
+	// Parts is chosen by the command, not by configuration.
+	Parts Parts `mapstructure:"-"`
+
+	// Data is the folder of the store, of JetStream and of generated keys.
+	Data string `mapstructure:"data"`
+	// GRPC, HTTP, Admin and NATS are where the parts listen, HOST:PORT; port 0 picks
+	// a free one.
+	GRPC  string `mapstructure:"grpc"`
+	HTTP  string `mapstructure:"http"`
+	Admin string `mapstructure:"admin"`
+	NATS  string `mapstructure:"nats"`
+	// NATSURL is a NATS server outside of this process; the embedded one is then not
+	// started. Empty: the embedded one, or in a process without it, the one at NATS.
+	NATSURL string `mapstructure:"nats-url"`
+	// Broker is the gRPC endpoint of a broker outside of this process, HOST:PORT.
+	// Empty: the one of this process, or in a process without it, the one at GRPC.
+	Broker string `mapstructure:"broker"`
+	// BrokerTLS speaks TLS to Broker.
+	BrokerTLS bool `mapstructure:"broker-tls"`
+	// TLSCert and TLSKey are PEM files for TLS on the gRPC port; it then serves TLS
+	// and plaintext. Empty: plaintext only.
+	TLSCert string `mapstructure:"tls-cert"`
+	TLSKey  string `mapstructure:"tls-key"`
+
+	// AutoCreate makes an unknown parent topic or group on first use.
+	AutoCreate bool `mapstructure:"auto-create"`
+	// Topic and Group are where the gateway writes and the pool reads. A broker
+	// creates both at start.
+	Topic string `mapstructure:"topic"`
+	Group string `mapstructure:"group"`
+	// TTL is how long an idle bucket of Topic, or of a topic made on demand, lives.
+	// 0 is for ever.
+	TTL time.Duration `mapstructure:"ttl"`
+	// InFlight is how many messages of one bucket Group may have out at once; 1 is
+	// strict order.
+	InFlight int `mapstructure:"in-flight"`
+	// MaxAttempts is how often a message is delivered before it is a dead letter.
+	MaxAttempts int `mapstructure:"max-attempts"`
+	// MaxSuspend bounds one suspend.
+	MaxSuspend time.Duration `mapstructure:"max-suspend"`
+	// Topics and Groups are further ones that a broker creates at start. Settings of
+	// those that exist already are left alone: the admin API changes them.
+	Topics []TopicOptions `mapstructure:"topics"`
+	Groups []GroupOptions `mapstructure:"groups"`
+
+	// Flush is FlushFsync or FlushAsync: what an accepted send survives.
+	Flush string `mapstructure:"flush"`
+	// Cache bounds the store's block cache.
+	Cache Size `mapstructure:"cache"`
+	// MaxBody bounds a request's body and a message's.
+	MaxBody Size `mapstructure:"max-body"`
+
+	// Policy and Keys are files: the limits, and the users' API keys (hashed). No
+	// policy file means no limits.
+	Policy string `mapstructure:"policy"`
+	Keys   string `mapstructure:"keys"`
+
+	// RequestTimeout is how long a caller waits that names no time; MaxTimeout bounds
+	// what it may name.
+	RequestTimeout time.Duration `mapstructure:"request-timeout"`
+	MaxTimeout     time.Duration `mapstructure:"max-timeout"`
+	// KeepAlive is the time between comments on a stream whose request is queued.
+	KeepAlive time.Duration `mapstructure:"keep-alive"`
+
+	// Workers is how many requests the pool runs at once.
+	Workers int `mapstructure:"workers"`
+	// Adapter is AdapterStubs or AdapterOfficial: how pool and gateway speak to the
+	// broker.
+	Adapter string `mapstructure:"adapter"`
+	// Invisible is the lease of a running request; it is renewed while the request
+	// runs, so this is how long a request of a dead pool stays hidden.
+	Invisible time.Duration `mapstructure:"invisible"`
+	// Grace is how long running requests may take to finish at stop.
+	Grace time.Duration `mapstructure:"grace"`
+	// Models says where requests go, by model; the name "*" takes every other model.
+	Models []ModelOptions `mapstructure:"models"`
+
+	// Log receives what an operator should know; nil discards it.
+	Log *slog.Logger `mapstructure:"-"`
+}
+
+// TopicOptions are the settings of a further parent topic.
+type TopicOptions struct {
+	Name          string        `mapstructure:"name"`
+	TTL           time.Duration `mapstructure:"ttl"`
+	ExpireBacklog bool          `mapstructure:"expire-backlog"`
+	MaxMessages   int           `mapstructure:"max-messages"`
+	MaxBytes      Size          `mapstructure:"max-bytes"`
+	MaxBuckets    int           `mapstructure:"max-buckets"`
+}
+
+// GroupOptions are the settings of a further consumer group.
+type GroupOptions struct {
+	Name        string        `mapstructure:"name"`
+	Topic       string        `mapstructure:"topic"`
+	Wildcard    bool          `mapstructure:"wildcard"`
+	Exclusive   bool          `mapstructure:"exclusive"`
+	InFlight    int           `mapstructure:"in-flight"`
+	MaxAttempts int           `mapstructure:"max-attempts"`
+	MaxSuspend  time.Duration `mapstructure:"max-suspend"`
+	StartLatest bool          `mapstructure:"start-latest"`
+}
+
+// ModelOptions say where the requests of one model go: exactly one of URL, Subject
+// and Topic is set.
+type ModelOptions struct {
+	// Name is the model, or "*" for all that have no entry of their own.
+	Name string `mapstructure:"name"`
+	// URL is an OpenAI-compatible server's base as SDKs take it, such as
+	// https://models.example/v1.
+	URL string `mapstructure:"url"`
+	// Subject is a NATS subject whose subscribers answer.
+	Subject string `mapstructure:"subject"`
+	// Topic is a RocketMQ topic of the broker that takes the request.
+	Topic string `mapstructure:"topic"`
+	// KeyEnv names the environment variable that holds the server's API key. Key is
+	// its value, which the command reads; it is never printed.
+	KeyEnv string `mapstructure:"key-env"`
+	Key    Key    `mapstructure:"-"`
+	// UserHeader, if set, carries the user to the server.
+	UserHeader string `mapstructure:"user-header"`
+	// Connect bounds the connection's set-up, FirstByte the wait for the answer, Idle
+	// the silence within it, Total all of it. 0 takes the default of package forward.
+	Connect   time.Duration `mapstructure:"connect-timeout"`
+	FirstByte time.Duration `mapstructure:"first-byte-timeout"`
+	Idle      time.Duration `mapstructure:"idle-timeout"`
+	Total     time.Duration `mapstructure:"total-timeout"`
+	// Conns bounds the connections to the server; 0 is no bound beside Workers.
+	Conns int `mapstructure:"conns"`
+}
+
+// Key is an API key of an upstream; it prints as "***".
+type Key = forward.Key
+
+// The values of Options.Flush.
+const (
+	FlushFsync = "fsync" // an accepted send survives a power cut
+	FlushAsync = "async" // it survives kill -9 only
+)
+
+// The values of Options.Adapter.
+const (
+	AdapterStubs    = "stubs"    // Penstock's own client: batches, suspends from 1 ms
+	AdapterOfficial = "official" // the official RocketMQ client
+)
+
+// Wildcard is the name of the entry in Options.Models for all other models.
+const Wildcard = "*"
+
+// Defaults are the options of a process that was told nothing.
+func Defaults() Options {
+	return Options{
+		Data:           "penstock-data",
+		GRPC:           "127.0.0.1:8081",
+		HTTP:           "127.0.0.1:8080",
+		Admin:          "127.0.0.1:8082",
+		NATS:           "127.0.0.1:4222",
+		Topic:          "requests",
+		Group:          "pool",
+		TTL:            24 * time.Hour,
+		InFlight:       1,
+		MaxAttempts:    17,
+		MaxSuspend:     24 * time.Hour,
+		Flush:          FlushFsync,
+		Cache:          128 * MiB,
+		MaxBody:        4 * MiB,
+		RequestTimeout: time.Minute,
+		MaxTimeout:     10 * time.Minute,
+		KeepAlive:      15 * time.Second,
+		Workers:        64,
+		Adapter:        AdapterStubs,
+		Invisible:      30 * time.Second,
+		Grace:          10 * time.Second,
+	}
+}
