@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"unicode/utf8"
+)
+
+// readBody reads the whole body, at most max bytes. It must be read to its end before the wait begins: net/http sees a
+// caller leave only after that.
+func readBody(w http.ResponseWriter, r *http.Request, max int64) ([]byte, error) {
+	if r.ContentLength > max {
+		return nil, refuse(errTooLarge, "", "the body has %d bytes, at most %d are taken", r.ContentLength, max)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, max))
+	var over *http.MaxBytesError
+	switch {
+	case err == nil:
+		return body, nil
+	case errors.As(err, &over):
+		return nil, refuse(errTooLarge, "", "the body has more than the %d bytes that are taken", max)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, errSlowBody
+	default:
+		return nil, errCallerGone
+	}
+}
+
+// fields are what the gateway reads of an OpenAI request.
+type fields struct {
+	model  string
+	stream bool
+}
+
+// parseBody reads "model" and "stream" from the top level of a JSON object and checks that all of it is JSON.
+//
+// It does not unmarshal into a struct: encoding/json takes "MODEL" for "model" and the last of two equal keys, where a
+// model server may take the first, and then a request would be charged to one model and run on another.
+func parseBody(body []byte) (fields, error) {
+	if !utf8.Valid(body) {
+		return fields{}, refuse(errJSON, "", "the body is not valid UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return fields{}, refuse(errJSON, "", "the body is not a JSON object")
+	}
+	var p fieldParser
+	for d.More() {
+		if err := p.member(d); err != nil {
+			return fields{}, err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return fields{}, badJSON(d, "", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return fields{}, refuse(errJSON, "", "the body has something after its JSON object")
+	}
+	if !p.hasModel {
+		return fields{}, refuse(errMissing, "model", "the field model is missing")
+	}
+	return p.fields, nil
+}
+
+type fieldParser struct {
+	fields
+	hasModel, hasStream bool
+}
+
+func (p *fieldParser) member(d *json.Decoder) error {
+	t, err := d.Token()
+	if err != nil {
+		return badJSON(d, "", err)
+	}
+	key, _ := t.(string) // the decoder refuses other keys
+	switch key {
+	case "model":
+		return take(d, key, "a string", &p.model, &p.hasModel)
+	case "stream":
+		return take(d, key, "true or false", &p.stream, &p.hasStream)
+	}
+	var skipped json.RawMessage
+	if err := d.Decode(&skipped); err != nil {
+		return badJSON(d, key, err)
+	}
+	return nil
+}
+
+// take decodes one value. A null stands for a missing field, as OpenAI has it.
+func take[T any](d *json.Decoder, key, want string, value *T, seen *bool) error {
+	if *seen {
+		return refuse(errValue, key, "the field %s appears twice", key)
+	}
+	var found *T
+	err := d.Decode(&found)
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &mismatch):
+		return refuse(errValue, key, "the field %s is not %s", key, want)
+	case err != nil:
+		return badJSON(d, key, err)
+	case found != nil:
+		*value, *seen = *found, true
+	}
+	return nil
+}
+
+func badJSON(d *json.Decoder, key string, err error) error {
+	text := err.Error()
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		text = "it ends too early"
+	}
+	if key == "" {
+		return refuse(errJSON, "", "the body is not valid JSON, near byte %d: %s", d.InputOffset(), text)
+	}
+	const keyMax = 64 // a name is quoted back only so far
+	if len(key) > keyMax {
+		key = key[:keyMax]
+	}
+	return refuse(errJSON, key, "the field %q is not valid JSON, near byte %d: %s", key, d.InputOffset(), text)
+}

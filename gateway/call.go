@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstockmq/penstock/consumer/reply"
+)
+
+const (
+	headerRequestID    = "X-Request-Id"
+	headerQueueTime    = "X-Queue-Time-Ms"
+	headerRequestState = "X-Request-State"
+	eventStream        = "text/event-stream"
+)
+
+// call is one HTTP request and what has been answered so far. It belongs to the request's goroutine.
+type call struct {
+	g     *Gateway
+	w     http.ResponseWriter
+	r     *http.Request
+	rc    *http.ResponseController
+	id    string
+	route string
+	user  string
+
+	arrived time.Time // with its monotonic reading: deadlines count from here
+	queued  time.Time // the request went into a bucket; zero: it did not
+	begun   time.Time // a worker took it; zero: none has
+
+	wrote  bool // the header is out
+	events bool // what is being written is an event stream
+	abort  bool // the answer cannot be ended well: the connection is to be cut
+
+	status int    // of the outcome, for metrics
+	code   string // of the outcome, for metrics
+}
+
+func (g *Gateway) newCall(w http.ResponseWriter, r *http.Request, route string) *call {
+	c := &call{
+		g: g, w: w, r: r, rc: http.NewResponseController(w),
+		id: newID(), route: route, arrived: time.Now(), code: "ok",
+	}
+	w.Header().Set(headerRequestID, c.id)
+	if own := callerID(r.Header); own != "" {
+		w.Header().Set("X-Client-Request-Id", own)
+	}
+	return c
+}
+
+// newID has 130 random bits, so that ids neither meet nor can be guessed; all of it fits into a NATS subject.
+func newID() string { return "req_" + strings.ToLower(rand.Text()) }
+
+// body reads the request's body within its time.
+func (c *call) body() ([]byte, error) {
+	// The deadline must be gone before the wait: net/http reads on in the background to see the caller leave, and takes a
+	// time-out there for just that. A writer without deadlines (tests) is read without.
+	bounded := c.rc.SetReadDeadline(time.Now().Add(c.g.opts.BodyTimeout)) == nil
+	body, err := readBody(c.w, c.r, c.g.opts.MaxBodyBytes)
+	if bounded {
+		if clearErr := c.rc.SetReadDeadline(time.Time{}); err == nil && clearErr != nil {
+			return nil, errCallerGone
+		}
+	}
+	return body, err
+}
+
+// queueTime is how long the request was in its bucket, so far if no worker has it.
+func (c *call) queueTime(now time.Time) time.Duration {
+	switch {
+	case c.queued.IsZero():
+		return 0
+	case c.begun.IsZero():
+		return max(now.Sub(c.queued), 0)
+	default:
+		return max(c.begun.Sub(c.queued), 0)
+	}
+}
+
+// begin notes that a worker took the request, by the worker's clock, which may differ from ours.
+func (c *call) begin(at time.Time) {
+	now := time.Now()
+	if at.IsZero() || at.After(now) {
+		at = now
+	}
+	first := c.begun.IsZero()
+	c.begun = at
+	if first {
+		c.g.opts.Observer.QueueTime(c.queueTime(now))
+	}
+}
+
+// head sends status and header. REQUIRES: not called before.
+func (c *call) head(status int) {
+	now := time.Now()
+	c.w.Header().Set(headerQueueTime, strconv.FormatInt(c.queueTime(now).Milliseconds(), 10))
+	c.extend(now)
+	c.wrote, c.status = true, status
+	c.w.WriteHeader(status)
+}
+
+// extend gives the next write its time. A write that blocks for longer means that the caller does not read.
+func (c *call) extend(now time.Time) {
+	_ = c.rc.SetWriteDeadline(now.Add(c.g.opts.WriteTimeout)) // not supported in tests without a connection
+}
+
+func (c *call) write(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	c.extend(time.Now())
+	if _, err := c.w.Write(p); err != nil {
+		return errCallerGone
+	}
+	return nil
+}
+
+func (c *call) flush() error {
+	if err := c.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return errCallerGone
+	}
+	return nil
+}
+
+// whole sends a complete answer.
+func (c *call) whole(status int, body []byte) error {
+	if status != http.StatusNoContent && status != http.StatusNotModified {
+		c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	} else {
+		body = nil
+	}
+	c.head(status)
+	if err := c.write(body); err != nil {
+		return err
+	}
+	return c.flush()
+}
+
+func (c *call) json(status int, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("%w: encode answer: %w", errInternal, err)
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	return c.whole(status, body)
+}
+
+// refuse answers err in the way that is still possible: as an HTTP error, as the last event of a stream, or by cutting
+// the connection, so that no part is taken for the whole.
+func (c *call) refuse(err error) { c.refuseAs(err, refusalOf(err)) }
+
+func (c *call) refuseAs(err error, out refusal) {
+	c.status, c.code = out.http, out.code
+	var failed reply.Failure
+	if errors.As(err, &failed) {
+		c.code = "upstream_failure"
+	}
+	switch {
+	case errors.Is(err, errCallerGone):
+		c.abort = c.wrote
+	case !c.wrote:
+		c.refuseWhole(out)
+	case c.events:
+		c.g.metrics.Broken.Add(1)
+		if c.write(out.event()) != nil || c.flush() != nil {
+			c.abort = true
+		}
+	default:
+		c.g.metrics.Broken.Add(1)
+		c.abort = true
+	}
+}
+
+func (c *call) refuseWhole(out refusal) {
+	h := c.w.Header()
+	if out.retry > 0 {
+		setRetryAfter(h, out.retry)
+	}
+	if out.http == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if out.http == http.StatusTooManyRequests || out.http == http.StatusServiceUnavailable {
+		c.g.metrics.Refused.Add(1)
+	}
+	h.Set("Content-Type", "application/json")
+	_ = c.whole(out.http, out.body()) // the caller has left: there is nobody to tell
+}

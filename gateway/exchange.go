@@ -1,0 +1,226 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/mq"
+	"github.com/penstockmq/penstock/consumer/reply"
+	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+const (
+	// withdrawMax bounds the attempt to take a request back whose caller does not wait any more.
+	withdrawMax = 2 * time.Second
+
+	// brokerRetry is when a caller is asked to come back while the broker cannot be reached: about as long as the
+	// producer needs to connect again.
+	brokerRetry = 2 * time.Second
+
+	// peekMax bounds the records that are read before a full cell refuses.
+	peekMax = 16
+)
+
+// exchange is one question on its way to a model. It belongs to the request's goroutine.
+type exchange struct {
+	g        *Gateway
+	c        *call
+	q        question
+	cell     lite.Cell
+	name     string    // of the bucket
+	deadline time.Time // with its monotonic reading
+	limits   policy.Limits
+
+	place  *place
+	handle string // for a recall; empty: not sent, or the broker has no recall
+	sent   bool   // the broker has it, or may have it
+}
+
+// sync sends the question and waits for its answer. Whatever ends the wait is answered first and then tidied up, so that
+// nobody waits for the tidying.
+func (x *exchange) sync() error {
+	stream, err := x.g.inbox.Open(x.c.id)
+	if err != nil {
+		return after(errStopping, time.Second, "the gateway is stopping")
+	}
+	defer stream.Close()
+	ctx, cancel := x.context()
+	defer cancel()
+	err = x.enqueue(ctx, reply.Request{Reply: x.g.inbox.Subject(x.c.id), Stream: x.q.stream})
+	if err == nil {
+		r := &relay{x: x, c: x.c, stream: stream, silence: time.Now()}
+		err = r.run(ctx)
+		x.g.admission.leave(time.Now(), x.place)
+	}
+	if err != nil {
+		x.c.refuse(err)
+		if x.sent && !answered(err) {
+			x.withdraw()
+		}
+	}
+	return nil
+}
+
+// answered reports whether err came from the worker: then the request is over there as well. The reader's own failures say
+// only that the answer cannot be read.
+func answered(err error) bool {
+	var failed reply.Failure
+	if !errors.As(err, &failed) {
+		return false
+	}
+	switch failed.Code {
+	case reply.CodeReplyLost, reply.CodeReplyRestart, reply.CodeReplySlow:
+		return false
+	}
+	return true
+}
+
+// context ends when the caller leaves, at the deadline, and when the grace of a stopping gateway is over.
+func (x *exchange) context() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(x.c.r.Context())
+	stop := context.AfterFunc(x.g.ended, func() { cancel(errStopping) })
+	timed, cancelTimed := context.WithDeadlineCause(ctx, x.deadline, errDeadline)
+	return timed, func() {
+		cancelTimed()
+		stop()
+		cancel(nil)
+	}
+}
+
+// reason turns the cause of a context's end into a condition.
+func reason(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errCallerGone
+	case errors.Is(err, context.DeadlineExceeded):
+		return errDeadline
+	case errors.Is(err, errStopping):
+		return after(errStopping, time.Second, "the gateway is stopping")
+	}
+	return err
+}
+
+// enqueue admits the question and sends it with the properties of r.
+func (x *exchange) enqueue(ctx context.Context, r reply.Request) error {
+	if err := x.admit(ctx, r.Async); err != nil {
+		return err
+	}
+	if err := x.send(ctx, r); err != nil {
+		x.g.admission.refund(time.Now(), x.place)
+		return err
+	}
+	x.g.metrics.Accepted.Add(1)
+	return nil
+}
+
+func (x *exchange) admit(ctx context.Context, async bool) error {
+	q := ask{cell: x.cell, bytes: int64(len(x.q.body)), limits: x.limits}
+	if async {
+		q.async, q.until = x.c.id, x.deadline.Round(0)
+	}
+	var err error
+	x.place, err = x.g.admission.take(time.Now().Round(0), q)
+	if errors.Is(err, errQueueFull) && x.freeStarted(ctx) {
+		x.place, err = x.g.admission.take(time.Now().Round(0), q)
+	}
+	return err
+}
+
+// freeStarted looks whether the cell's oldest asynchronous requests are queued still, and frees the places of those that
+// are not. It stops at the first that is: a bucket is first in, first out.
+func (x *exchange) freeStarted(ctx context.Context) bool {
+	freed := false
+	for _, p := range x.g.admission.oldest(x.cell, peekMax) {
+		rec, err := x.g.opts.Requests.Get(ctx, p.id, x.cell.User)
+		if err != nil && !errors.Is(err, reply.ErrNotFound) {
+			break // unknown is not free
+		}
+		if err == nil && rec.State == reply.StateQueued && p.until.After(time.Now()) {
+			break
+		}
+		x.g.admission.leave(time.Now(), p)
+		freed = true
+	}
+	return freed
+}
+
+// send hands the message to the broker. A caller that leaves does not cut it short: whether the message was stored would
+// be unknown, and with it how to take it back.
+func (x *exchange) send(ctx context.Context, r reply.Request) error {
+	now := time.Now()
+	until := now.Add(x.g.opts.SendTimeout)
+	if x.deadline.Before(until) {
+		until = x.deadline
+	}
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), until)
+	defer cancel()
+	r.ID, r.User, r.Model = x.c.id, x.cell.User, x.cell.Model
+	r.Path, r.ContentType = x.q.path, x.q.contentType
+	r.Deadline, r.Accepted = x.deadline.Round(0), now.Round(0)
+
+	x.c.queued = now
+	x.sent = true
+	receipt, err := x.g.opts.Producer.Send(ctx, mq.Outgoing{
+		Topic: x.g.opts.Topic, Lite: x.name, Body: x.q.body, Properties: r.Properties(), Keys: []string{x.c.id},
+	})
+	if err != nil {
+		return x.unsent(err)
+	}
+	x.handle = receipt.RecallHandle
+	return nil
+}
+
+// unsent says what a failed send means to the caller. Only a refusal by the broker proves that it does not have the message.
+func (x *exchange) unsent(err error) error {
+	now := time.Now()
+	var refused *mq.CodeError
+	if errors.As(err, &refused) {
+		x.sent, x.c.queued = false, time.Time{}
+	} else if !now.Before(x.deadline) {
+		return errDeadline
+	}
+	switch condition := sendCondition(err); condition {
+	case errQueueFull:
+		return after(condition, x.g.admission.retryAfter(now, x.place, x.limits), "the queue of this user and model is full")
+	case errBroker:
+		x.g.opts.Log.Warn("message not sent", "request_id", x.c.id, "error", err)
+		return after(condition, brokerRetry, "the broker cannot be reached")
+	default:
+		return condition
+	}
+}
+
+// withdraw takes the request back: out of its bucket, or out of the hands of the worker that has it. It goes by id when the
+// recall fails for whatever reason; pools remember cancels, so one that comes before its request still counts.
+func (x *exchange) withdraw() { x.g.withdraw(x.c.id, x.handle) }
+
+func (g *Gateway) withdraw(id, handle string) {
+	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
+	defer cancel()
+	if g.recall(ctx, id, handle) {
+		return
+	}
+	if _, err := g.canceller.Cancel(ctx, id); err != nil {
+		g.opts.Log.Warn("request not cancelled", "request_id", id, "error", err)
+		return
+	}
+	g.metrics.Cancelled.Add(1)
+}
+
+// recall reports whether the request was still queued and is not any more.
+func (g *Gateway) recall(ctx context.Context, id, handle string) bool {
+	if handle == "" {
+		return false
+	}
+	err := g.opts.Producer.Recall(ctx, g.opts.Topic, handle)
+	if err == nil {
+		g.metrics.Recalled.Add(1)
+		return true
+	}
+	if !errors.Is(err, mq.ErrNotQueued) {
+		g.opts.Log.Debug("request not recalled", "request_id", id, "error", err)
+	}
+	return false
+}

@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/penstockmq/penstock/consumer/reply"
+)
+
+// Gateway is the HTTP front. It is an http.Handler; Run and Serve put it behind a server.
+type Gateway struct {
+	opts      Options // immutable after New
+	models    modelList
+	admission *admission
+	inbox     *reply.Inbox
+	canceller *reply.Canceller
+	mux       *http.ServeMux // immutable after New
+	metrics   Metrics
+
+	// draining ends when the gateway begins to stop: what is still queued is given up. ended ends when the grace of
+	// running requests is over.
+	draining, ended     context.Context
+	startDrain, endRuns context.CancelCauseFunc
+}
+
+// New checks opts and subscribes to replies.
+func New(opts Options) (*Gateway, error) {
+	if err := opts.fill(); err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	inbox, err := reply.NewInbox(opts.NATS, reply.InboxOptions{Gateway: opts.Name, Logger: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", err)
+	}
+	g := &Gateway{
+		opts:      opts,
+		models:    newModelList(opts.Models, time.Now()),
+		admission: newAdmission(),
+		inbox:     inbox,
+		canceller: reply.NewCanceller(opts.NATS, 0),
+	}
+	g.draining, g.startDrain = context.WithCancelCause(context.Background())
+	g.ended, g.endRuns = context.WithCancelCause(context.Background())
+	g.mux = g.routes()
+	return g, nil
+}
+
+// ServeHTTP answers one request.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+
+// Metrics returns the gateway's counters.
+func (g *Gateway) Metrics() *Metrics { return &g.metrics }
+
+// Close ends every wait with an error and unsubscribes. It may be called twice; after Run or Serve have returned it
+// disturbs nobody.
+func (g *Gateway) Close() error {
+	g.startDrain(errStopping)
+	g.endRuns(errStopping)
+	return g.inbox.Close()
+}

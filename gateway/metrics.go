@@ -1,0 +1,46 @@
+package gateway
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Metrics counts what a gateway did since New. All fields may be read at any time.
+type Metrics struct {
+	Active     atomic.Int64 // requests being answered now
+	Accepted   atomic.Int64 // sent to the broker
+	Refused    atomic.Int64 // by a limit, a full bucket or an overload: 429 and 503
+	Async      atomic.Int64 // of the accepted ones, asynchronous
+	KeepAlives atomic.Int64 // comments sent
+	Recalled   atomic.Int64 // taken out of their bucket again
+	Cancelled  atomic.Int64 // cancelled at a worker, or on their way to it
+	Broken     atomic.Int64 // answers that broke off after their first byte
+}
+
+// Observer receives what histograms are made of. Its methods must be quick and safe for concurrent use. No argument
+// holds a user, a model or a request.
+type Observer interface {
+	// Request is one answer. route is the pattern of its URL; code is "ok", a code of status.go, or "upstream_failure"
+	// for errors in the words of a model, whose codes are not bounded; status is its HTTP status, 499 if the caller left.
+	Request(route, code string, status int, took time.Duration)
+	// QueueTime is how long one request waited until a worker took it.
+	QueueTime(waited time.Duration)
+}
+
+type noObserver struct{}
+
+func (noObserver) Request(string, string, int, time.Duration) {}
+func (noObserver) QueueTime(time.Duration)                    {}
+
+// Stats is the present size of things.
+type Stats struct {
+	Cells   int   // cells that are remembered
+	Queued  int64 // requests of this gateway that wait in buckets, as far as it knows
+	Streams int   // open reply streams
+}
+
+// Stats returns the present size of things. It looks at every cell: for a scrape, not for a loop.
+func (g *Gateway) Stats() Stats {
+	cells, queued := g.admission.counts()
+	return Stats{Cells: cells, Queued: queued, Streams: g.inbox.Streams()}
+}

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// handler answers one call. An error it returns is answered by the wrapper; one it answered itself it does not return.
+type handler func(c *call) error
+
+// methods maps HTTP methods to handlers.
+type methods map[string]handler
+
+// routes makes the table of URLs. Models may have slashes in their names, so they take the rest of the path.
+func (g *Gateway) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	add := func(pattern, route string, m methods) { mux.HandleFunc(pattern, g.handle(route, m)) }
+	openAI := func(path string, streams bool) {
+		add(path, path, methods{http.MethodPost: g.openAI(path, streams)})
+	}
+	openAI("/v1/chat/completions", true)
+	openAI("/v1/completions", true)
+	openAI("/v1/embeddings", false)
+	add("/v1/enqueue/{model...}", "/v1/enqueue/{model}", methods{http.MethodPost: g.enqueue})
+	add("/v1/models", "/v1/models", methods{http.MethodGet: g.listModels})
+	add("/v1/models/{model...}", "/v1/models/{model}", methods{http.MethodGet: g.getModel})
+	add("/v1/requests/{id}", "/v1/requests/{id}", methods{
+		http.MethodGet:    g.getRequest,
+		http.MethodDelete: g.cancelRequest,
+	})
+	add("/", "other", nil)
+	return mux
+}
+
+// handle wraps what all URLs have in common.
+func (g *Gateway) handle(route string, m methods) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := g.newCall(w, r, route)
+		active := g.metrics.Active.Add(1)
+		defer g.metrics.Active.Add(-1)
+		if err := g.serve(c, m, active); err != nil {
+			c.refuse(err)
+		}
+		g.opts.Observer.Request(route, c.code, c.status, time.Since(c.arrived))
+		if c.abort {
+			panic(http.ErrAbortHandler) // net/http's own way to cut a connection
+		}
+	}
+}
+
+func (g *Gateway) serve(c *call, m methods, active int64) error {
+	if m == nil {
+		return refuse(errRoute, "", "no such URL: %s %s", c.r.Method, clip(c.r.URL.Path))
+	}
+	method := c.r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	h, ok := m[method]
+	if !ok {
+		c.w.Header().Set("Allow", m.allow())
+		return refuse(errMethod, "", "%s is not a method of this URL", clip(c.r.Method))
+	}
+	if active > int64(g.opts.MaxActive) {
+		return after(errBusy, time.Second, "the gateway holds %d requests, its maximum", g.opts.MaxActive)
+	}
+	user, err := identify(g.opts.Keys, c.r.Header)
+	if err != nil {
+		return err
+	}
+	c.user = user
+	return h(c)
+}
+
+func (m methods) allow() string {
+	var names []string
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// clip bounds what of a caller's text comes back to it.
+func clip(s string) string {
+	const most = 128
+	if len(s) > most {
+		s = s[:most]
+	}
+	return strings.ToValidUTF8(s, "")
+}

@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+)
+
+const (
+	headerReadMax = 10 * time.Second
+	idleMax       = 2 * time.Minute
+	headerBytes   = 64 << 10
+
+	// farewell is how long requests that were told to end may take to write their last words.
+	farewell = time.Second
+)
+
+// Run listens on Options.Addr and serves until ctx is done, see Serve.
+func (g *Gateway) Run(ctx context.Context) error {
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", g.opts.Addr)
+	if err != nil {
+		return fmt.Errorf("gateway: %w", err)
+	}
+	return g.Serve(ctx, ln)
+}
+
+// Serve serves on ln until ctx is done and then stops: no new connections; requests that no worker has yet are taken out
+// of their buckets and answered with 503; running ones may finish within Options.Grace, then they are cancelled and
+// answered with 503. It returns nil after a stop, whoever had to be told to leave. A gateway serves once.
+func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler: g,
+		// No ReadTimeout and no WriteTimeout: a request may wait for hours. Reading a body and each single write have a
+		// deadline of their own, see call.
+		ReadHeaderTimeout: headerReadMax,
+		IdleTimeout:       idleMax,
+		MaxHeaderBytes:    headerBytes,
+		ErrorLog:          slog.NewLogLogger(g.opts.Log.Handler(), slog.LevelDebug),
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(ln) }() // ends at the latest with srv.Close below
+	select {
+	case err := <-failed:
+		return fmt.Errorf("gateway: %w", err)
+	case <-ctx.Done():
+	}
+	return g.stop(srv, failed)
+}
+
+func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
+	g.startDrain(errStopping)
+	err := shutdown(srv, max(g.opts.Grace, 0))
+	g.endRuns(errStopping)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = shutdown(srv, farewell)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		g.opts.Log.Warn("connections closed with requests under way", "active", g.metrics.Active.Load())
+		err = srv.Close()
+	}
+	<-failed // http.ErrServerClosed
+	if err != nil {
+		return fmt.Errorf("stop gateway: %w", err)
+	}
+	return nil
+}
+
+// shutdown waits at most d for the requests under way.
+func shutdown(srv *http.Server, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return srv.Shutdown(ctx)
+}
