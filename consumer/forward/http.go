@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path"
 	"strings"
 	"time"
 
@@ -57,6 +58,9 @@ func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 func (h *HTTP) Forward(ctx context.Context, r Request, sink Sink) Outcome {
 	if ctx.Err() != nil {
 		return cancelled(ctx, false)
+	}
+	if r.Path != "" && (r.Path[0] != '/' || path.Clean(r.Path) != r.Path) {
+		return refuse(sink, http.StatusBadRequest, "bad_request", "the path is not a plain path")
 	}
 	watch, stop := watchdog(ctx, h.opts.Total)
 	defer stop()
@@ -111,16 +115,16 @@ func (h *HTTP) request(ctx context.Context, r Request) (*http.Request, error) {
 }
 
 // address joins the base and a request's path; both may have the /v1 that OpenAI SDKs put into the base.
-func (h *HTTP) address(path string) string {
-	if path == "" {
+func (h *HTTP) address(to string) string {
+	if to == "" {
 		return h.base.String()
 	}
 	u := *h.base
 	base := strings.TrimSuffix(u.Path, "/")
 	if strings.HasSuffix(base, "/v1") {
-		path = strings.TrimPrefix(path, "/v1")
+		to = strings.TrimPrefix(to, "/v1")
 	}
-	u.Path, u.RawPath = base+"/"+strings.TrimPrefix(path, "/"), ""
+	u.Path, u.RawPath = base+"/"+strings.TrimPrefix(to, "/"), ""
 	return u.String()
 }
 

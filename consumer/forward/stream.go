@@ -105,7 +105,12 @@ func (s *stream) ended(err error) Outcome {
 	case errors.Is(err, io.EOF):
 		return s.broken(reply.Failure{}, CodeBroken, "the upstream's answer ended without its end mark")
 	case errors.As(err, &bare):
-		return s.broken(failureOf(firstValue(bare.text)), CodeInvalid, "the upstream's answer fell out of its framing")
+		code := CodeInvalid
+		f := failureOf(firstValue(bare.text))
+		if f != (reply.Failure{}) {
+			code = CodeError
+		}
+		return s.broken(f, code, "the upstream's answer fell out of its framing")
 	case errors.Is(err, errTooLarge):
 		return s.broken(reply.Failure{}, CodeTooLarge, "the upstream sent an event over the limit")
 	default:
@@ -113,8 +118,10 @@ func (s *stream) ended(err error) Outcome {
 	}
 }
 
-// broken is a stream that cannot become whole. What the upstream said about it, f, goes before our own words.
+// broken is a stream that cannot become whole. What the upstream said about it, f, goes before our own words. An upstream
+// that does not keep to its format would do the same again.
 func (s *stream) broken(f reply.Failure, code, message string) Outcome {
+	passes := code != CodeInvalid && code != CodeTooLarge
 	if f.Code == "" {
 		f.Code = code
 	}
@@ -128,7 +135,7 @@ func (s *stream) broken(f reply.Failure, code, message string) Outcome {
 		Kind:    Failed,
 		Status:  s.resp.StatusCode,
 		Started: s.started,
-		Retry:   !s.started && mayPass(f.Status),
+		Retry:   passes && !s.started && mayPass(f.Status),
 		Failure: f,
 		Err:     fmt.Errorf("stream: %s", message),
 	}
