@@ -1,0 +1,14 @@
+// Package consumer is the pool: it receives the messages of all buckets and forwards each to its model when the limits of
+// its cell allow it.
+//
+// It owns: the state of the cells' limits; the turn of one message from receive to verdict (decide, forward, settle); what
+// becomes of a request whose model fails, whose caller leaves or whose deadline passes. The table of outcomes is at
+// job.settle.
+//
+// It never waits for a limit with a worker, but for waits below what the broker can be told to hold a bucket: the bucket is
+// suspended instead, and the worker takes another. It knows neither how messages travel (consumer/mq) nor how upstreams
+// are spoken to (consumer/forward) nor how answers reach their caller (consumer/reply).
+//
+// cmd builds and runs it. A [Pool] runs once; its handlers run at the same time, and what they share is behind a lock of
+// its own in each small type.
+package consumer

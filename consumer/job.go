@@ -1,0 +1,198 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/forward"
+	"github.com/penstockmq/penstock/consumer/mq"
+	"github.com/penstockmq/penstock/consumer/reply"
+)
+
+// job is one delivery of one request, on one goroutine.
+type job struct {
+	p    *Pool
+	m    *mq.Message
+	req  reply.Request
+	cell lite.Cell
+	out  *output
+
+	// ctx ends when the caller cancels, the deadline passes, the lease is lost or the consumer's grace is over; its cause
+	// says which.
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	deadline *time.Timer // nil if the request has none
+	release  func()      // of the registration for cancels
+}
+
+func newJob(ctx context.Context, p *Pool, m *mq.Message, req reply.Request, cell lite.Cell) *job {
+	j := &job{p: p, m: m, req: req, cell: cell, release: func() {}}
+	j.ctx, j.cancel = context.WithCancelCause(ctx)
+	if !req.Deadline.IsZero() {
+		j.deadline = time.AfterFunc(time.Until(req.Deadline), func() { j.cancel(errDeadline) })
+	}
+	if p.cancels != nil && req.ID != "" {
+		j.release = p.cancels.Register(req.ID, func() { j.cancel(reply.ErrCancelled) })
+	}
+	j.out = newOutput(p.opts, m.Attempt, req, j.begun)
+	return j
+}
+
+func (j *job) close() {
+	j.release()
+	j.begun()
+	j.cancel(nil)
+}
+
+// begun is called when the caller has the first of its answer: from then on the deadline, which bounds the wait, is kept.
+func (j *job) begun() {
+	if j.deadline != nil {
+		j.deadline.Stop()
+	}
+}
+
+// late says whether the deadline has passed. The timer may be a moment behind.
+func (j *job) late() bool {
+	return !j.req.Deadline.IsZero() && !time.Now().Before(j.req.Deadline)
+}
+
+func (j *job) run() mq.Verdict {
+	switch {
+	case j.late():
+		return j.expired()
+	case j.ctx.Err() != nil:
+		return j.interrupted(context.Cause(j.ctx))
+	case j.m.Attempt > j.p.opts.Attempts:
+		// The attempts before were lost with their workers. One of them may be the request's fault.
+		return j.dead(reply.Failure{
+			Status: http.StatusBadGateway, Code: "attempts_exhausted", Message: "the request was tried too often",
+		}, fmt.Errorf("attempt %d, at most %d", j.m.Attempt, j.p.opts.Attempts))
+	}
+	free, v, ok := j.decide()
+	if !ok {
+		return v
+	}
+	defer free()
+	if v, ok := j.start(); !ok {
+		return v
+	}
+	return j.settle(j.forward())
+}
+
+// decide waits until the request may go, as long as a worker may wait, or returns the verdict that gives it back. Limits are
+// asked first and charged last: a request that then finds its model full has used nothing of them.
+func (j *job) decide() (free func(), v mq.Verdict, ok bool) {
+	ctx, cancel := context.WithCancelCause(j.ctx)
+	defer cancel(nil)
+	// Waiting ends when the pool stops; running does not.
+	defer context.AfterFunc(j.p.stopping, func() { cancel(errStopping) })()
+
+	slots := j.p.opts.Concurrency(j.req.Model)
+	cost := j.p.opts.Cost(j.m)
+	for {
+		if slots > 0 {
+			if wait, err := j.pace(ctx, cost, false); wait > 0 || err != nil {
+				return nil, j.held(wait, err), false
+			}
+		}
+		lower := gauge(&j.p.opts.Metrics.Waiting)
+		free, err := j.p.slots.acquire(ctx, j.req.Model, slots, j.p.opts.SlotWait)
+		lower()
+		if err != nil {
+			return nil, j.interrupted(err), false
+		}
+		if free == nil {
+			j.p.opts.Metrics.Full.Add(1)
+			return nil, j.suspend(j.p.opts.SlotWait), false
+		}
+		now := time.Now().Round(0)
+		if slots > 0 && !j.p.limiter.take(now, j.cell, cost).Allowed {
+			free() // another of this cell was faster
+			continue
+		}
+		if slots > 0 {
+			return free, mq.Verdict{}, true
+		}
+		if wait, err := j.pace(ctx, cost, true); wait > 0 || err != nil {
+			return nil, j.held(wait, err), false
+		}
+		return free, mq.Verdict{}, true
+	}
+}
+
+func (j *job) pace(ctx context.Context, cost int64, charge bool) (time.Duration, error) {
+	return j.p.limiter.acquireOrSuspend(ctx, j.cell, cost, charge, func() func() { return gauge(&j.p.opts.Metrics.Waiting) })
+}
+
+// held is the verdict of a request that its limits hold, or that err ended while they did.
+func (j *job) held(wait time.Duration, err error) mq.Verdict {
+	switch {
+	case err == nil:
+		j.p.opts.Metrics.Limited.Add(1)
+		return j.suspend(wait)
+	case errors.Is(err, errNever):
+		return j.dead(reply.Failure{
+			Status: http.StatusTooManyRequests, Code: "over_limit", Message: "the request costs more than its limit ever gives",
+		}, err)
+	default:
+		return j.interrupted(err)
+	}
+}
+
+// suspend holds the bucket for d, but not past the request's deadline: its caller is to hear in time that it has passed.
+func (j *job) suspend(d time.Duration) mq.Verdict {
+	if !j.req.Deadline.IsZero() {
+		d = min(d, max(time.Until(j.req.Deadline), time.Millisecond))
+	}
+	return mq.Suspend(d)
+}
+
+// start tells the store of an asynchronous request that it runs, and asks whether it still should.
+func (j *job) start() (mq.Verdict, bool) {
+	store := j.p.opts.Store
+	if !j.req.Async || store == nil {
+		return mq.Verdict{}, true
+	}
+	switch err := store.Running(j.ctx, j.req.ID, j.m.Attempt); {
+	case err == nil:
+		return mq.Verdict{}, true
+	case errors.Is(err, reply.ErrFinal), errors.Is(err, reply.ErrNotFound):
+		j.p.opts.Metrics.Cancelled.Add(1) // it has ended, or nobody can ask for it any more
+		return mq.Ack(), false
+	case j.ctx.Err() != nil:
+		return j.interrupted(context.Cause(j.ctx)), false
+	default:
+		j.p.opts.Logger.Warn("request store does not answer", "request_id", j.req.ID, "error", err)
+		j.p.opts.Metrics.Returned.Add(1)
+		return j.suspend(time.Second), false
+	}
+}
+
+// forward runs the request at its model. A panic is a failure of this request alone.
+func (j *job) forward() (o forward.Outcome) {
+	metrics := j.p.opts.Metrics
+	metrics.Forwarded.Add(1)
+	begin := time.Now()
+	j.out.started(begin)
+	if !j.req.Accepted.IsZero() {
+		j.p.opts.Observer.Queued(max(begin.Sub(j.req.Accepted), 0))
+	}
+	defer gauge(&metrics.InFlight)()
+	defer func() {
+		if r := recover(); r != nil {
+			metrics.Panics.Add(1)
+			j.p.opts.Logger.Error("downstream panicked", "message_id", j.m.ID, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			o = forward.Outcome{
+				Kind: forward.Failed, Started: j.out.begun(), Retry: !j.out.begun(), Err: fmt.Errorf("panic: %v", r),
+				Failure: reply.Failure{Status: http.StatusBadGateway, Code: "internal_error", Message: "the request could not be handled"},
+			}
+		}
+		j.p.opts.Observer.Upstream(o.Kind, time.Since(begin))
+	}()
+	return j.p.opts.Downstream.Forward(j.ctx, forward.Request{Request: j.req, Body: j.m.Body, Attempt: j.m.Attempt}, j.out)
+}

@@ -1,0 +1,172 @@
+package consumer
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/suspend/limit"
+	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+const (
+	limiterShards = 64
+	// sweepPeriod is how often states that owe nothing are dropped. A state is kept a while longer than it owes, so that
+	// it still notices a clock that goes back.
+	sweepPeriod = 10 * time.Second
+	sweepAfter  = time.Minute
+)
+
+// limiter holds the state of the cells' limits. The limits themselves come from the policy with each ask: a change of policy
+// acts on the next, and what a cell has used already stays charged as long as it has a limit of that kind.
+//
+// A state that owes nothing is the same as none, so idle cells cost no memory.
+type limiter struct {
+	policy func() *policy.Document
+	step   time.Duration // waits below are slept
+	seed   maphash.Seed
+	shards [limiterShards]limiterShard
+}
+
+type limiterShard struct {
+	mu    sync.Mutex // guards the following field; held for one ask, or for one sweep of this shard
+	cells map[lite.Cell]limitState
+}
+
+type limitState struct {
+	limit.CellState
+	owes time.Time // from here on the state is as good as none
+}
+
+func newLimiter(doc func() *policy.Document, step time.Duration) *limiter {
+	l := &limiter{policy: doc, step: step, seed: maphash.MakeSeed()}
+	for i := range l.shards {
+		l.shards[i].cells = make(map[lite.Cell]limitState)
+	}
+	return l
+}
+
+func (l *limiter) shard(c lite.Cell) *limiterShard {
+	return &l.shards[maphash.Comparable(l.seed, c)%limiterShards]
+}
+
+// take asks the cell's limits for cost at now and charges them if all of them pass; peek does not charge.
+func (l *limiter) take(now time.Time, c lite.Cell, cost int64) limit.Verdict {
+	return l.ask(now, c, cost, limit.Cell.Take)
+}
+
+func (l *limiter) peek(now time.Time, c lite.Cell, cost int64) limit.Verdict {
+	return l.ask(now, c, cost, limit.Cell.Peek)
+}
+
+func (l *limiter) ask(now time.Time, c lite.Cell, cost int64,
+	how func(limit.Cell, limit.CellState, time.Time, int64) (limit.CellState, limit.Verdict),
+) limit.Verdict {
+	limits := l.policy().Resolve(c.User, c.Model).Release()
+	if limits.Leaky == nil && limits.Window == nil {
+		return limit.Verdict{Decision: limit.Decision{Allowed: true}} // a state that is there goes with the next sweep
+	}
+	s := l.shard(c)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, v := how(limits, s.cells[c].CellState, now, cost)
+	s.cells[c] = limitState{CellState: state, owes: owes(limits, state)}
+	return v
+}
+
+// owes is when nothing of s matters any more.
+func owes(c limit.Cell, s limit.CellState) time.Time {
+	var until int64
+	if c.Leaky != nil {
+		until = s.Leaky.TAT
+	}
+	if c.Window != nil && s.Window.Used > 0 {
+		until = max(until, s.Window.At+int64(c.Window.Window)) // its end is sooner
+	}
+	return time.Unix(0, until)
+}
+
+// sweep drops idle states once a period until ctx ends.
+func (l *limiter) sweep(ctx context.Context) {
+	ticker := time.NewTicker(sweepPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			l.drop(time.Now())
+		}
+	}
+}
+
+func (l *limiter) drop(now time.Time) {
+	before := now.Add(-sweepAfter)
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		for c, state := range s.cells {
+			if state.owes.Before(before) {
+				delete(s.cells, c)
+			}
+		}
+		s.mu.Unlock()
+	}
+}
+
+// len is the number of cells with a state.
+func (l *limiter) len() int {
+	n := 0
+	for i := range l.shards {
+		s := &l.shards[i]
+		s.mu.Lock()
+		n += len(s.cells)
+		s.mu.Unlock()
+	}
+	return n
+}
+
+// acquireOrSuspend asks for cost until it is allowed, or finds that the wait is one for the broker. It sleeps waits below
+// the step, and returns those above: suspend the bucket for so long. ctx ends a sleep; its error is returned.
+//
+// charge is false when something else must be had first; the caller then comes back with true.
+func (l *limiter) acquireOrSuspend(ctx context.Context, c lite.Cell, cost int64, charge bool, asleep func() func()) (suspend time.Duration, err error) {
+	for {
+		now := time.Now().Round(0)
+		ask := l.take
+		if !charge {
+			ask = l.peek
+		}
+		v := ask(now, c, cost)
+		switch {
+		case v.Allowed:
+			return 0, nil
+		case v.Never:
+			return 0, errNever
+		}
+		// Rounded up to the broker's millisecond: then the bucket opens when the same ask passes, not before.
+		wait := v.Wait(now)
+		if wait >= l.step {
+			return wait, nil
+		}
+		awake := asleep()
+		err := sleep(ctx, wait)
+		awake()
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,100 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstockmq/penstock/consumer/forward"
+	"github.com/penstockmq/penstock/consumer/mq"
+	"github.com/penstockmq/penstock/consumer/reply"
+	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+// Options configures a [Pool]. The zero of a field means its default.
+type Options struct {
+	// Consumer is where messages come from. Required.
+	Consumer mq.Consumer
+	// Downstream is where they go. Required.
+	Downstream forward.Downstream
+	// Policy is the document in force, asked for each message, so that a change acts at once. Nil means no limits.
+	Policy func() *policy.Document
+	// NATS carries replies and cancels. Nil means that nobody waits: answers are dropped.
+	NATS *nats.Conn
+	// Store takes the answers of asynchronous requests. Nil means that they are dropped.
+	Store *reply.Store
+
+	// Cost is what a message costs its cell's limits. Nil means 1 each.
+	Cost func(*mq.Message) int64
+	// Concurrency is the number of requests of a model that run at the same time in this pool; 0 means no bound but the
+	// workers. It is asked for each message. Nil means no bounds.
+	Concurrency func(model string) int
+	// SlotWait is how long a worker waits for a model at its Concurrency before it gives the message back. Default 100 ms.
+	SlotWait time.Duration
+
+	// Attempts bounds the deliveries of a message that fails; after them it goes to the dead letters. Default 3. The
+	// group's own bound is the broker's, and counts workers that died.
+	Attempts int
+	// BackoffMin is the delay before the second attempt; it doubles with each, up to BackoffMax. Defaults 200 ms, 30 s.
+	BackoffMin, BackoffMax time.Duration
+
+	// Logger takes failed and refused messages. Nil discards.
+	Logger *slog.Logger
+	// Metrics counts. Nil counts for nobody.
+	Metrics *Metrics
+	// Observer hears times. Nil means nobody.
+	Observer Observer
+}
+
+func (o *Options) fill() error {
+	var errs []error
+	if o.Consumer == nil {
+		errs = append(errs, errors.New("consumer: missing"))
+	}
+	if o.Downstream == nil {
+		errs = append(errs, errors.New("downstream: missing"))
+	}
+	if o.Policy == nil {
+		empty := policy.Empty()
+		o.Policy = func() *policy.Document { return empty }
+	}
+	if o.Cost == nil {
+		o.Cost = func(*mq.Message) int64 { return 1 }
+	}
+	if o.Concurrency == nil {
+		o.Concurrency = func(string) int { return 0 }
+	}
+	if o.Attempts == 0 {
+		o.Attempts = 3
+	}
+	if o.Attempts < 1 {
+		errs = append(errs, fmt.Errorf("attempts: %d is less than 1", o.Attempts))
+	}
+	duration := func(name string, d *time.Duration, zero time.Duration) {
+		if *d == 0 {
+			*d = zero
+		}
+		if *d < 0 {
+			errs = append(errs, fmt.Errorf("%s: %s is negative", name, *d))
+		}
+	}
+	duration("slot_wait", &o.SlotWait, 100*time.Millisecond)
+	duration("backoff_min", &o.BackoffMin, 200*time.Millisecond)
+	duration("backoff_max", &o.BackoffMax, max(30*time.Second, o.BackoffMin))
+	if o.BackoffMax < o.BackoffMin {
+		errs = append(errs, fmt.Errorf("backoff_max: %s is less than backoff_min, %s", o.BackoffMax, o.BackoffMin))
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Metrics == nil {
+		o.Metrics = new(Metrics)
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	return errors.Join(errs...)
+}

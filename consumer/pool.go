@@ -1,0 +1,122 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/mq"
+	"github.com/penstockmq/penstock/consumer/reply"
+)
+
+// Causes that end a job's context, beside mq's and reply's.
+var (
+	errDeadline = errors.New("deadline passed")
+	errStopping = errors.New("pool is stopping") // ends waits, not running requests
+	errNever    = errors.New("costs more than its limit ever gives")
+)
+
+// errRan is returned by a second Run.
+var errRan = errors.New("pool has run already")
+
+// Pool forwards messages to models.
+type Pool struct {
+	opts    Options
+	limiter *limiter
+	slots   *modelSlots
+	cancels *reply.Cancels // nil without NATS; set by Run before the first message
+	ran     atomic.Bool
+	// stopping ends when Run's ctx does: whoever waits gives its message back. Set by Run before the first message.
+	stopping context.Context
+}
+
+// New returns a Pool, or an error that names every option that is wrong.
+func New(opts Options) (*Pool, error) {
+	if err := opts.fill(); err != nil {
+		return nil, fmt.Errorf("pool: %w", err)
+	}
+	return &Pool{
+		opts:    opts,
+		limiter: newLimiter(opts.Policy, opts.Consumer.SuspendStep()),
+		slots:   newModelSlots(),
+	}, nil
+}
+
+// Run serves until ctx is done and running requests have had the consumer's grace. It returns nil then.
+func (p *Pool) Run(ctx context.Context) error {
+	if p.ran.Swap(true) {
+		return errRan
+	}
+	if p.opts.NATS != nil {
+		cancels, err := reply.NewCancels(p.opts.NATS, reply.CancelsOptions{})
+		if err != nil {
+			return fmt.Errorf("pool: %w", err)
+		}
+		defer cancels.Close() //nolint:errcheck // the connection's end does as well
+		p.cancels = cancels
+	}
+	stopping, stop := context.WithCancel(ctx)
+	p.stopping = stopping
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() { p.limiter.sweep(stopping) })
+	defer sweeper.Wait()
+	defer stop()
+	if err := p.opts.Consumer.Run(ctx, p.handle); err != nil {
+		return fmt.Errorf("pool: %w", err)
+	}
+	return nil
+}
+
+// handle is the turn of one message.
+func (p *Pool) handle(ctx context.Context, m *mq.Message) mq.Verdict {
+	p.opts.Metrics.Received.Add(1)
+	defer gauge(&p.opts.Metrics.Handling)()
+	req, cell, err := read(m)
+	if err != nil {
+		// Whom to answer is part of what cannot be trusted.
+		p.opts.Logger.Warn("message is no request", "message_id", m.ID, "lite_topic", m.Lite, "error", err)
+		p.opts.Metrics.Dead.Add(1)
+		return mq.Reject()
+	}
+	j := newJob(ctx, p, m, req, cell)
+	defer j.close()
+	return j.run()
+}
+
+// read is the request that m carries and the cell it is charged to.
+func read(m *mq.Message) (reply.Request, lite.Cell, error) {
+	req, err := reply.FromProperties(m.Properties)
+	if err != nil {
+		return reply.Request{}, lite.Cell{}, err
+	}
+	cell, err := lite.Resolve(m.Lite, req.User, req.Model)
+	if err != nil {
+		return reply.Request{}, lite.Cell{}, err
+	}
+	req.User, req.Model = cell.User, cell.Model
+	if req.Accepted.IsZero() {
+		req.Accepted = m.Born
+	}
+	return req, cell, nil
+}
+
+// backoff is the delay after attempt failed: doubling, and the upper half at random, so that what failed together does
+// not come back together.
+func (p *Pool) backoff(attempt int) time.Duration {
+	d := p.opts.BackoffMax
+	if shift := attempt - 1; shift < 32 && p.opts.BackoffMin<<shift < d && p.opts.BackoffMin<<shift > 0 {
+		d = p.opts.BackoffMin << shift
+	}
+	return d/2 + rand.N(d/2+1)
+}
+
+// gauge raises g until the returned function is called.
+func gauge(g *atomic.Int64) (lower func()) {
+	g.Add(1)
+	return func() { g.Add(-1) }
+}

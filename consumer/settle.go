@@ -1,0 +1,142 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/penstockmq/penstock/consumer/forward"
+	"github.com/penstockmq/penstock/consumer/mq"
+	"github.com/penstockmq/penstock/consumer/reply"
+)
+
+// settle turns an outcome into what the caller hears and what becomes of the message:
+//
+//	outcome                          caller               message
+//	done, refused                    has the answer       acked
+//	busy                             waits on             suspended, attempt unchanged
+//	failed, may be tried again       waits on             comes again after a back-off, attempt+1
+//	failed for good                  error                dead letter
+//	failed in mid-answer             error                dead letter: a second answer would not fit the first
+//	cancelled by the caller          is gone              acked
+//	deadline                         504                  acked
+//	lease lost                       waits on             the broker has it
+//	grace over, nothing sent yet     waits on             given back, attempt unchanged
+//	grace over in mid-answer         error                dead letter
+func (j *job) settle(o forward.Outcome) mq.Verdict {
+	metrics := j.p.opts.Metrics
+	switch o.Kind {
+	case forward.Done:
+		return j.finish(&metrics.Answered, o.Usage)
+	case forward.Refused:
+		return j.finish(&metrics.Refused, reply.Usage{})
+	case forward.Busy:
+		metrics.Busy.Add(1)
+		j.out.queued()
+		return j.suspend(o.After)
+	case forward.Cancelled:
+		return j.stopped(o)
+	case forward.Failed:
+		if j.ctx.Err() != nil { // the downstream took the end of ctx for a failure
+			return j.stopped(o)
+		}
+		return j.failed(o)
+	}
+	return j.failed(forward.Outcome{
+		Started: j.out.begun(), Err: fmt.Errorf("downstream came to outcome %s", o.Kind),
+		Failure: reply.Failure{Status: http.StatusBadGateway, Code: "internal_error", Message: "the request could not be handled"},
+	})
+}
+
+func (j *job) failed(o forward.Outcome) mq.Verdict {
+	if o.Retry && !o.Started && !j.out.begun() && j.m.Attempt < j.p.opts.Attempts {
+		j.p.opts.Logger.Info("request failed, comes again", "message_id", j.m.ID, "model", j.req.Model,
+			"attempt", j.m.Attempt, "status", o.Status, "error", o.Err)
+		j.p.opts.Metrics.Retried.Add(1)
+		j.out.queued()
+		return mq.Retry(j.p.backoff(j.m.Attempt))
+	}
+	return j.dead(o.Failure, o.Err)
+}
+
+func (j *job) dead(f reply.Failure, err error) mq.Verdict {
+	j.p.opts.Logger.Warn("request failed for good", "message_id", j.m.ID, "model", j.req.Model,
+		"attempt", j.m.Attempt, "code", f.Code, "error", err)
+	j.p.opts.Metrics.Dead.Add(1)
+	j.warn("caller could not be told", j.out.fail(f))
+	return mq.Reject()
+}
+
+// stopped is a request that ran when its ctx ended.
+func (j *job) stopped(o forward.Outcome) mq.Verdict {
+	cause := context.Cause(j.ctx)
+	if (o.Started || j.out.begun()) && errors.Is(cause, mq.ErrStopping) {
+		return j.dead(reply.Failure{
+			Status: http.StatusServiceUnavailable, Code: "worker_stopped", Message: "the worker stopped in the middle of the answer",
+		}, cause)
+	}
+	return j.interrupted(cause)
+}
+
+// interrupted is a request whose caller has no byte yet when cause ended its wait or its run.
+func (j *job) interrupted(cause error) mq.Verdict {
+	metrics := j.p.opts.Metrics
+	switch {
+	case errors.Is(cause, reply.ErrCancelled):
+		metrics.Cancelled.Add(1)
+		return mq.Ack()
+	case errors.Is(cause, errDeadline):
+		return j.expired()
+	case errors.Is(cause, mq.ErrLeaseLost):
+		metrics.Lost.Add(1)
+		return mq.Retry(0)
+	default: // the pool or the consumer stops
+		metrics.Returned.Add(1)
+		j.out.queued()
+		return mq.Suspend(0)
+	}
+}
+
+// expired answers a request that came too late to be forwarded, or whose model was too slow. It is done: nobody waits.
+func (j *job) expired() mq.Verdict {
+	j.p.opts.Metrics.Expired.Add(1)
+	j.warn("caller could not be told", j.out.expire(reply.Failure{
+		Status: http.StatusGatewayTimeout, Code: "deadline_exceeded", Message: "the deadline passed before the model answered",
+	}))
+	return mq.Ack()
+}
+
+// storeTries bounds how often an answer that has cost a model's work is offered to a store that does not take it.
+const storeTries = 5
+
+// finish ends an answer that the caller has. It is acked even if its end could not be told: the model has done the work, and
+// the reader sees that the end is missing.
+func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Verdict {
+	counter.Add(1)
+	var err error
+	for n := range storeTries {
+		if err = j.out.end(u); err == nil || !j.req.Async {
+			break
+		}
+		if errors.Is(err, reply.ErrFinal) || errors.Is(err, reply.ErrNotFound) {
+			return mq.Ack() // cancelled or expired in the meantime: that was told already
+		}
+		if errors.Is(err, reply.ErrTooLarge) {
+			err = j.out.fail(reply.Failure{Status: http.StatusBadGateway, Code: forward.CodeTooLarge, Message: "the answer is too large to keep"})
+			break
+		}
+		if sleep(j.p.stopping, 100*time.Millisecond<<n) != nil {
+			break
+		}
+	}
+	j.warn("end of an answer could not be told", err)
+	return mq.Ack()
+}
+
+func (j *job) warn(message string, err error) {
+	if err != nil && !errors.Is(err, reply.ErrFinal) {
+		j.p.opts.Logger.Warn(message, "message_id", j.m.ID, "error", err)
+	}
+}
