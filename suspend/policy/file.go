@@ -34,8 +34,9 @@ const (
 //
 // Current and Changed may be called from any goroutine. All else is owned by the goroutine in Run.
 type File struct {
-	path string       // immutable
-	log  *slog.Logger // immutable
+	path      string        // immutable
+	log       *slog.Logger  // immutable
+	pollEvery time.Duration // immutable once Run runs
 
 	current atomic.Pointer[Document]
 
@@ -60,7 +61,10 @@ func OpenFile(path string, log *slog.Logger) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy file %s: %w", path, err)
 	}
-	f := &File{path: path, log: log, seen: data, changed: make(chan struct{}), closing: make(chan struct{})}
+	f := &File{
+		path: path, log: log, pollEvery: pollEvery, seen: data,
+		changed: make(chan struct{}), closing: make(chan struct{}),
+	}
 	f.current.Store(doc)
 	return f, nil
 }
@@ -85,7 +89,7 @@ func (f *File) Close() error {
 func (f *File) Run(ctx context.Context) error {
 	events, faults, closeWatch := f.watch()
 	defer closeWatch()
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(f.pollEvery)
 	defer poll.Stop()
 	for {
 		// Before the first wait, too: the file may have changed since OpenFile.

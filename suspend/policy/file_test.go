@@ -60,14 +60,18 @@ func symlink(t *testing.T, target, path string) {
 	}
 }
 
+// unpolled is a poll interval that never comes: the test is about notifications.
+const unpolled = time.Hour
+
 // follow opens the file and runs it until the test ends.
-func follow(t *testing.T, path string) (*File, *records) {
+func follow(t *testing.T, path string, poll time.Duration) (*File, *records) {
 	t.Helper()
 	log := newRecords()
 	f, err := OpenFile(path, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
+	f.pollEvery = poll
 	done := make(chan error, 1)
 	go func() { done <- f.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -120,7 +124,7 @@ func TestFileFollowsWritesAndRenames(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
 	write(t, path, depthDoc(1))
-	f, _ := follow(t, path)
+	f, _ := follow(t, path, unpolled)
 	if depthOf(f) != 1 {
 		t.Fatalf("depth is %d at start", depthOf(f))
 	}
@@ -150,7 +154,7 @@ func TestFileFollowsConfigMap(t *testing.T) {
 	symlink(t, version(1), filepath.Join(dir, "..data"))
 	path := filepath.Join(dir, "policy.yaml")
 	symlink(t, filepath.Join("..data", "policy.yaml"), path)
-	f, _ := follow(t, path)
+	f, _ := follow(t, path, unpolled)
 	for depth := int64(2); depth < 4; depth++ {
 		symlink(t, version(depth), filepath.Join(dir, "..data_tmp"))
 		rename(t, filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data"))
@@ -164,7 +168,7 @@ func TestFileBehindLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, target, depthDoc(1))
 	symlink(t, target, path)
-	f, _ := follow(t, path)
+	f, _ := follow(t, path, pollEvery)
 	for depth := int64(2); depth < 4; depth++ { // the first may be found by the look that Run begins with
 		write(t, target, depthDoc(depth))
 		waitDepth(t, f, depth)
@@ -176,7 +180,7 @@ func TestFileKeepsLastGoodDocument(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
 	write(t, path, depthDoc(1))
-	f, log := follow(t, path)
+	f, log := follow(t, path, pollEvery)
 	changed := f.Changed()
 
 	write(t, path, "version: 1\nlimits: [{user: '*', rate: 5}]\n")
