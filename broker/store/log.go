@@ -41,6 +41,12 @@ func eventListener(log *slog.Logger) *pebble.EventListener {
 		WriteStallEnd: func() {
 			log.Info("write_stall_end")
 		},
+		// Two messages were stored under one key; see Batch.PutMessage.
+		PossibleAPIMisuse: func(i pebble.PossibleAPIMisuseInfo) {
+			if i.Kind == pebble.NondeterministicSingleDelete {
+				log.Error("message_stored_twice", "key", fmt.Sprintf("%x", i.UserKey))
+			}
+		},
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			log.Error("data_corruption", "path", i.Path, "error", i.Details)
 		},

@@ -1,0 +1,457 @@
+package store
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"pgregory.net/rapid"
+)
+
+// codec is one record's encode and decode, made uniform for tests.
+type codec struct {
+	name   string
+	sample any
+	draw   func(t *rapid.T) any
+	encode func(r any) (key, value []byte)
+	decode func(key, value []byte) (any, error)
+}
+
+func codecOf[T any](
+	name string, sample T, draw func(*rapid.T) T,
+	encode func(*T) (key, value []byte), decode func(key, value []byte) (T, error),
+) codec {
+	return codec{
+		name: name, sample: sample,
+		draw:   func(t *rapid.T) any { return draw(t) },
+		encode: func(r any) ([]byte, []byte) { v := r.(T); return encode(&v) },
+		decode: func(key, value []byte) (any, error) { return decode(key, value) },
+	}
+}
+
+var (
+	bucket7   = uint64(3)<<topicShift | 7
+	noon      = time.Date(2026, 3, 25, 12, 0, 0, 0, time.UTC)
+	someBytes = rapid.SliceOfN(rapid.Byte(), 0, 300)
+)
+
+func sampleMessage() Message {
+	return Message{
+		ID: "01AB", Tag: "t", Keys: []string{"k1", "k2"},
+		Properties:   []Property{{"penstock-user", "alice"}, {"x", ""}},
+		BodyEncoding: 1, BornHost: "10.0.0.1:5", TraceContext: "00-ab",
+		Born: noon, Stored: noon.Add(time.Millisecond), Deadline: noon.Add(time.Minute),
+		Body: []byte(`{"model":"m"}`),
+	}
+}
+
+func codecs() []codec {
+	message := sampleMessage()
+	return []codec{
+		codecOf("message", message, drawMessage,
+			func(m *Message) ([]byte, []byte) { return appendMessageKey(nil, bucket7, 9), m.appendValue(nil) },
+			func(key, value []byte) (Message, error) {
+				m, err := decodeMessage(bytes.Clone(value))
+				if err != nil {
+					return Message{}, err
+				}
+				return *m, nil
+			}),
+		codecOf("bucket", Bucket{
+			ID: bucket7, Name: "alice__m", Cell: lite.Cell{User: "alice", Model: "m"}, Level: 1, Head: 290, Tail: 300,
+			Bytes: 10240, Created: noon, LastActive: noon.Add(time.Hour), Expiry: noon.Add(2 * time.Hour),
+		}, drawBucket,
+			func(b *Bucket) ([]byte, []byte) {
+				return appendBucketKey(nil, b.Topic(), b.Name), b.appendValue(nil)
+			}, decodeBucket),
+		codecOf("topic", Topic{
+			ID: 3, Name: "requests", TTL: time.Hour, ExpireBacklog: true, MaxMessages: 1000, MaxBytes: 1 << 30,
+			MaxBuckets: 2_000_000, MaxWaiters: 10, MaxSubscriptions: 20, Created: noon,
+		}, drawTopic,
+			func(r *Topic) ([]byte, []byte) { return appendTopicKey(nil, r.Name), r.appendValue(nil) }, decodeTopic),
+		codecOf("group", Group{
+			ID: 5, Name: "pool", Topic: "requests", Wildcard: true, StartLatest: true, InFlight: 4, MaxAttempts: 17,
+			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon,
+		}, drawGroup,
+			func(r *Group) ([]byte, []byte) { return appendGroupKey(nil, r.Name), r.appendValue(nil) }, decodeGroup),
+		codecOf("cursor", Cursor{
+			Group: 5, Bucket: bucket7, Floor: 300, Settled: []uint64{302, 305},
+			Returned: []Return{{Offset: 304, Attempts: 1}, {Offset: 301, Attempts: 3}},
+		}, drawCursor,
+			func(r *Cursor) ([]byte, []byte) { return appendCursorKey(nil, r.Group, r.Bucket), r.appendValue(nil) }, decodeCursor),
+		codecOf("lease", Lease{
+			Group: 5, Bucket: bucket7, Offset: 300, Until: noon.Add(time.Minute), First: noon, Attempt: 2,
+			Token: 4<<40 | 77, Client: "c@1", AutoRenew: true,
+		}, drawLease,
+			func(r *Lease) ([]byte, []byte) {
+				return appendLeaseKey(nil, r.Group, r.Bucket, r.Offset), r.appendValue(nil)
+			}, decodeLease),
+		codecOf("hold", Hold{Group: 5, Scope: 2, Name: "gpt-4o", Until: noon, By: "ops", Reason: "429"}, drawHold,
+			func(r *Hold) ([]byte, []byte) {
+				return appendHoldKey(nil, r.Group, r.Scope, r.Name), r.appendValue(nil)
+			}, decodeHold),
+		codecOf("expiry", Expiry{At: noon, Bucket: bucket7, Name: "alice__m"}, drawExpiry,
+			func(r *Expiry) ([]byte, []byte) { return appendExpiryKey(nil, r.At, r.Bucket), r.appendValue(nil) }, decodeExpiry),
+		codecOf("deadletter", DeadLetter{
+			Group: 5, Seq: 12, Topic: "requests", Lite: "alice__m", Bucket: bucket7, Offset: 300, Attempts: 17,
+			Reason: "attempts", At: noon, Message: &message,
+		}, drawDeadLetter,
+			func(r *DeadLetter) ([]byte, []byte) {
+				return appendDeadLetterKey(nil, r.Group, r.Seq), r.appendValue(nil)
+			},
+			func(key, value []byte) (DeadLetter, error) {
+				l, err := decodeDeadLetter(key, bytes.Clone(value))
+				if err != nil {
+					return DeadLetter{}, err
+				}
+				return *l, nil
+			}),
+		codecOf("subscription", Subscription{
+			Group: 5, Client: "c@1", Wildcard: true, Names: []string{"a", "b"}, Version: -3, Updated: noon,
+		}, drawSubscription,
+			func(r *Subscription) ([]byte, []byte) {
+				return appendSubscriptionKey(nil, r.Group, r.Client), r.appendValue(nil)
+			}, decodeSubscription),
+	}
+}
+
+func drawTime(t *rapid.T) time.Time {
+	ms := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, maxMillis)).Draw(t, "ms")
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func text(t *rapid.T) string { return rapid.StringN(0, 40, -1).Draw(t, "text") }
+
+func texts(t *rapid.T) []string {
+	return nilIfEmpty(rapid.SliceOfN(rapid.StringN(0, 20, -1), 0, 5).Draw(t, "texts"))
+}
+
+func number[T ~int | ~int64](t *rapid.T) T {
+	return T(rapid.Int64Range(0, math.MaxInt64).Draw(t, "number"))
+}
+
+func nilIfEmpty[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
+
+func drawMessage(t *rapid.T) Message {
+	return Message{
+		ID: text(t), Tag: text(t), Keys: texts(t), BodyEncoding: rapid.Byte().Draw(t, "encoding"),
+		Properties: nilIfEmpty(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Property {
+			return Property{text(t), text(t)}
+		}), 0, 4).Draw(t, "properties")),
+		BornHost: text(t), TraceContext: text(t), Born: drawTime(t), Stored: drawTime(t), Deadline: drawTime(t),
+		Body: someBytes.Draw(t, "body"),
+	}
+}
+
+func drawBucket(t *rapid.T) Bucket {
+	b := Bucket{
+		ID: rapid.Uint64().Draw(t, "id"), Name: text(t), Level: rapid.Byte().Draw(t, "level"), Tail: rapid.Uint64().Draw(t, "tail"),
+		Bytes: number[int64](t), Created: drawTime(t), LastActive: drawTime(t), Expiry: drawTime(t),
+	}
+	b.Head = rapid.Uint64Range(0, b.Tail).Draw(t, "head")
+	switch rapid.IntRange(0, 2).Draw(t, "cell") {
+	case 0:
+		b.Cell = lite.Cell{User: b.Name}
+	case 1:
+		b.Cell = lite.Cell{User: text(t), Model: text(t)}
+	case 2:
+		b.Name, b.Cell = "u__m", lite.Cell{User: "u", Model: "m"}
+	}
+	return b
+}
+
+func drawTopic(t *rapid.T) Topic {
+	return Topic{
+		ID: rapid.Uint16().Draw(t, "id"), Name: text(t), TTL: number[time.Duration](t), ExpireBacklog: rapid.Bool().Draw(t, "b"),
+		MaxMessages: number[int](t), MaxBytes: number[int64](t), MaxBuckets: number[int](t), MaxWaiters: number[int](t),
+		MaxSubscriptions: number[int](t), Created: drawTime(t),
+	}
+}
+
+func drawGroup(t *rapid.T) Group {
+	return Group{
+		ID: rapid.Uint32().Draw(t, "id"), Name: text(t), Topic: text(t), Wildcard: rapid.Bool().Draw(t, "w"),
+		Exclusive: rapid.Bool().Draw(t, "e"), StartLatest: rapid.Bool().Draw(t, "l"), InFlight: number[int](t),
+		MaxAttempts: number[int](t), ClientQuota: number[int](t), MaxSuspend: number[time.Duration](t), Created: drawTime(t),
+	}
+}
+
+func drawCursor(t *rapid.T) Cursor {
+	return Cursor{
+		Group: rapid.Uint32().Draw(t, "group"), Bucket: rapid.Uint64().Draw(t, "bucket"), Floor: rapid.Uint64().Draw(t, "floor"),
+		Settled: nilIfEmpty(rapid.SliceOfN(rapid.Uint64(), 0, 5).Draw(t, "settled")),
+		Returned: nilIfEmpty(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Return {
+			return Return{rapid.Uint64().Draw(t, "offset"), rapid.Uint32().Draw(t, "attempts")}
+		}), 0, 5).Draw(t, "returned")),
+	}
+}
+
+func drawLease(t *rapid.T) Lease {
+	return Lease{
+		Group: rapid.Uint32().Draw(t, "group"), Bucket: rapid.Uint64().Draw(t, "bucket"), Offset: rapid.Uint64().Draw(t, "offset"),
+		Until: drawTime(t), First: drawTime(t), Attempt: rapid.Uint32().Draw(t, "attempt"), Token: rapid.Uint64().Draw(t, "token"),
+		Client: text(t), AutoRenew: rapid.Bool().Draw(t, "renew"),
+	}
+}
+
+func drawHold(t *rapid.T) Hold {
+	return Hold{
+		Group: rapid.Uint32().Draw(t, "group"), Scope: rapid.Byte().Draw(t, "scope"), Name: text(t),
+		Until: drawTime(t), By: text(t), Reason: text(t),
+	}
+}
+
+func drawExpiry(t *rapid.T) Expiry {
+	return Expiry{
+		At:     time.Unix(rapid.Int64Range(0, maxMillis/1000).Draw(t, "at"), 0).UTC(),
+		Bucket: rapid.Uint64().Draw(t, "bucket"), Name: text(t),
+	}
+}
+
+func drawDeadLetter(t *rapid.T) DeadLetter {
+	m := drawMessage(t)
+	return DeadLetter{
+		Group: rapid.Uint32().Draw(t, "group"), Seq: rapid.Uint64().Draw(t, "seq"), Topic: text(t), Lite: text(t),
+		Bucket: rapid.Uint64().Draw(t, "bucket"), Offset: rapid.Uint64().Draw(t, "offset"),
+		Attempts: rapid.Uint32().Draw(t, "attempts"), Reason: text(t), At: drawTime(t), Message: &m,
+	}
+}
+
+func drawSubscription(t *rapid.T) Subscription {
+	return Subscription{
+		Group: rapid.Uint32().Draw(t, "group"), Client: text(t), Wildcard: rapid.Bool().Draw(t, "w"), Names: texts(t),
+		Version: rapid.Int64().Draw(t, "version"), Updated: drawTime(t),
+	}
+}
+
+func TestCodecRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, c := range codecs() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) {
+				want := c.draw(t)
+				got, err := c.decode(c.encode(want))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("\ngot  %+v\nwant %+v", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestGolden pins the bytes on disk. If it fails you changed the format: see
+// codec.go for what to do, and never update a row that a release wrote.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for _, c := range codecs() {
+		key, value := c.encode(c.sample)
+		b.WriteString(c.name + "\n  " + hex.EncodeToString(key) + "\n  " + hex.EncodeToString(value) + "\n")
+	}
+	b.WriteString("version\n  " + hex.EncodeToString([]byte{tableMeta, metaVersion}) + "\n  " + hex.EncodeToString(encodeVersion(formatVersion)) + "\n")
+	b.WriteString("counter\n  " + hex.EncodeToString(appendCounterKey(nil, counterDeadLetter, 5)) + "\n  d804\n")
+
+	file := filepath.Join("testdata", "golden.txt")
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("bytes on disk changed, %s is\n%s\nnow\n%s", file, want, b.String())
+	}
+	rows := strings.Fields(string(want))
+	if len(rows) < 3*len(codecs()) {
+		t.Fatalf("%s has %d words", file, len(rows))
+	}
+	for i, c := range codecs() {
+		if rows[3*i] != c.name {
+			t.Fatalf("row %d is %q, want %q", i, rows[3*i], c.name)
+		}
+		got, err := c.decode(unhex(t, rows[3*i+1]), unhex(t, rows[3*i+2]))
+		if err != nil || !reflect.DeepEqual(got, c.sample) {
+			t.Errorf("%s: the golden bytes decode to %+v, %v", c.name, got, err)
+		}
+	}
+}
+
+func unhex(t *testing.T, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestDecodeDamaged cuts and flips every byte of every sample.
+func TestDecodeDamaged(t *testing.T) {
+	t.Parallel()
+	for _, c := range codecs() {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			key, value := c.encode(c.sample)
+			body := 0 // bytes at the end that have no structure
+			if c.name == "message" || c.name == "deadletter" {
+				body = len(sampleMessage().Body)
+			}
+			for n := range value[:len(value)-body] {
+				if _, err := c.decode(key, value[:n]); !errors.Is(err, ErrCorrupt) {
+					t.Errorf("cut to %d of %d bytes: got error %v", n, len(value), err)
+				}
+			}
+			for i := range value {
+				for bit := range 8 {
+					damaged := bytes.Clone(value)
+					damaged[i] ^= 1 << bit
+					checkDecode(t, c, key, damaged)
+				}
+			}
+			if body == 0 {
+				if _, err := c.decode(key, append(bytes.Clone(value), 0)); !errors.Is(err, ErrCorrupt) {
+					t.Errorf("a byte too many: got error %v", err)
+				}
+			}
+		})
+	}
+}
+
+// checkDecode: what decodes encodes to something that decodes the same; what does
+// not is called corrupt.
+func checkDecode(t *testing.T, c codec, key, value []byte) {
+	t.Helper()
+	r, err := c.decode(key, value)
+	if err != nil {
+		if !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%x: error %v does not wrap ErrCorrupt", value, err)
+		}
+		return
+	}
+	again, err := c.decode(c.encode(r))
+	if err != nil || !reflect.DeepEqual(again, r) {
+		t.Errorf("%x decodes to %+v, which comes back as %+v, %v", value, r, again, err)
+	}
+}
+
+func fuzz(f *testing.F, name string) {
+	f.Helper()
+	for _, c := range codecs() {
+		if c.name != name {
+			continue
+		}
+		key, value := c.encode(c.sample)
+		f.Add(key, value)
+		f.Add(key[:1], value[:1])
+		f.Add(key, value[:len(value)/2])
+		f.Add(key, append([]byte{1}, bytes.Repeat([]byte{0xff}, 12)...))
+		f.Fuzz(func(t *testing.T, key, value []byte) { checkDecode(t, c, key, value) })
+		return
+	}
+	f.Fatalf("no codec %q", name)
+}
+
+func FuzzMessage(f *testing.F)      { fuzz(f, "message") }
+func FuzzBucket(f *testing.F)       { fuzz(f, "bucket") }
+func FuzzTopic(f *testing.F)        { fuzz(f, "topic") }
+func FuzzGroup(f *testing.F)        { fuzz(f, "group") }
+func FuzzCursor(f *testing.F)       { fuzz(f, "cursor") }
+func FuzzLease(f *testing.F)        { fuzz(f, "lease") }
+func FuzzHold(f *testing.F)         { fuzz(f, "hold") }
+func FuzzExpiry(f *testing.F)       { fuzz(f, "expiry") }
+func FuzzDeadLetter(f *testing.F)   { fuzz(f, "deadletter") }
+func FuzzSubscription(f *testing.F) { fuzz(f, "subscription") }
+
+func FuzzMeta(f *testing.F) {
+	f.Add(encodeVersion(formatVersion))
+	f.Add([]byte("PENSTOCK"))
+	f.Add([]byte{0, 0, 0, 9})
+	f.Add(bytes.Repeat([]byte{0xff}, 11))
+	f.Fuzz(func(t *testing.T, value []byte) {
+		_, err1 := decodeVersion(value)
+		_, err2 := decodeEpoch(value)
+		_, err3 := decodeCounter(value)
+		for _, err := range []error{err1, err2, err3} {
+			if err != nil && !errors.Is(err, ErrCorrupt) {
+				t.Errorf("%x: error %v does not wrap ErrCorrupt", value, err)
+			}
+		}
+	})
+}
+
+// TestUntilRoundsUp: an instant before which something must not happen never comes
+// back earlier; one that has passed never comes back later.
+func TestUntilRoundsUp(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		at := time.Unix(0, rapid.Int64Range(1, math.MaxInt64-int64(time.Second)).Draw(t, "ns"))
+		up := (&decoder{rest: string(appendUntil(nil, at))}).time()
+		if up.Before(at) || up.Sub(at) >= time.Millisecond {
+			t.Fatalf("until %v came back as %v", at, up)
+		}
+		down := (&decoder{rest: string(appendTime(nil, at))}).time()
+		if at.After(time.UnixMilli(1)) && (down.After(at) || at.Sub(down) >= time.Millisecond) {
+			t.Fatalf("time %v came back as %v", at, down)
+		}
+		if s := time.Unix(int64(expirySecond(at)), 0); s.Before(at) || s.Sub(at) >= time.Second {
+			t.Fatalf("expiry %v came back as %v", at, s)
+		}
+	})
+}
+
+// TestKeyOrder: the order of keys is the order of their fields.
+func TestKeyOrder(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := rapid.Uint64().Draw(t, "a"), rapid.Uint64().Draw(t, "b")
+		for _, keys := range [][2][]byte{
+			{appendMessageKey(nil, bucket7, a), appendMessageKey(nil, bucket7, b)},
+			{appendMessageKey(nil, a, b), appendMessageKey(nil, b, b)},
+			{appendCursorKey(nil, 5, a), appendCursorKey(nil, 5, b)},
+			{appendDeadLetterKey(nil, 5, a), appendDeadLetterKey(nil, 5, b)},
+		} {
+			if got, want := bytes.Compare(keys[0], keys[1]), compare(a, b); got != want {
+				t.Fatalf("%x and %x compare as %d, want %d", keys[0], keys[1], got, want)
+			}
+		}
+	})
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+func TestAfter(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ prefix, want string }{
+		{"\x01", "\x02"}, {"\x01\x02", "\x01\x03"}, {"\x01\xff", "\x02"}, {"\x01\xff\xff", "\x02"},
+	} {
+		if got := string(after([]byte(c.prefix))); got != c.want {
+			t.Errorf("after(%q) = %q, want %q", c.prefix, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func TestEpochRises(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewCrashableMem()
+	for want := uint32(1); want <= 5; want++ {
+		s, err := Open(Options{Dir: "data", FS: fs, AsyncFlush: want%2 == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Epoch() != want {
+			t.Errorf("epoch %d, want %d", s.Epoch(), want)
+		}
+		// The power fails at once: the epoch must have been durable when Open
+		// returned, in both flush modes.
+		next := fs.CrashClone(vfs.CrashCloneCfg{})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		fs = next
+	}
+}
+
+// rewrite changes one key behind the store's back.
+func rewrite(t *testing.T, fs vfs.FS, key, value []byte) {
+	t.Helper()
+	db, err := pebble.Open("data", &pebble.Options{FS: fs, FormatMajorVersion: formatMajorVersion, Logger: pebbleLogger{Options{}.withDefaults().Logger}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value == nil {
+		err = db.Delete(key, pebble.Sync)
+	} else {
+		err = db.Set(key, value, pebble.Sync)
+	}
+	if err := errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name       string
+		key, value []byte
+		want       error
+		says       string
+	}{
+		{"newer version", []byte{tableMeta, metaVersion}, encodeVersion(formatVersion + 1), ErrVersion, "the folder has version 2, this program reads 1"},
+		{"version 0", []byte{tableMeta, metaVersion}, encodeVersion(0), ErrVersion, "version 0"},
+		{"damaged version", []byte{tableMeta, metaVersion}, []byte("PENSTOCX\x00\x00\x00\x01"), ErrCorrupt, "version record"},
+		{"missing version", []byte{tableMeta, metaVersion}, nil, ErrCorrupt, "no version record"},
+		{"damaged epoch", []byte{tableMeta, metaEpoch}, []byte{1}, ErrCorrupt, "epoch record"},
+		{"missing epoch", []byte{tableMeta, metaEpoch}, nil, ErrCorrupt, "no epoch record"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			fs := vfs.NewMem()
+			if err := openMem(t, fs).Close(); err != nil {
+				t.Fatal(err)
+			}
+			rewrite(t, fs, c.key, c.value)
+			for range 2 { // the refusal changes nothing: the second try ends the same
+				_, err := Open(Options{Dir: "data", FS: fs})
+				if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+					t.Errorf("got error %v, want %q", err, c.says)
+				}
+			}
+		})
+	}
+}
+
+func TestOpenForeignFolder(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	rewrite(t, fs, []byte("somebody"), []byte("else"))
+	if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+func TestOpenTwice(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := Open(Options{Dir: dir}); err == nil {
+		t.Error("opened twice")
+		_ = second.Close()
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(Options{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
