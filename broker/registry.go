@@ -161,7 +161,7 @@ func (b *Broker) DeleteGroup(ctx context.Context, name string) error {
 		return fmt.Errorf("%w: %q", ErrGroupNotFound, name)
 	}
 	return g.owner.change(ctx, func(t *turn) {
-		g.owner.m.RemoveGroup(g.id)
+		g.owner.m.RemoveGroup(t.now, g.id)
 		g.owner.carryOut(t, g.owner.m.Take())
 		delete(g.owner.groups, g.id)
 		t.batch.DeleteGroup(&store.Group{ID: uint32(g.id), Name: name})

@@ -11,8 +11,9 @@ import (
 	"github.com/penstockmq/penstock/broker/store"
 )
 
-// Send stores messages of one bucket, all or none, and returns when they are
-// durable. The bucket comes into being with its first message.
+// Send stores messages, all or none, and returns when they are durable. They may be
+// of several buckets; a bucket comes into being with its first message. Messages of
+// one bucket keep their order.
 //
 // Errors: ErrTopicNotFound; ErrInvalidArgument or lite.ErrName for a field out of
 // its limits; ErrBodyTooLarge; ErrBucketFull, ErrBucketBytes and ErrTooManyBuckets
@@ -30,41 +31,44 @@ func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Rece
 	if err := o.call(ctx, c); err != nil {
 		return nil, err
 	}
-	receipts := make([]Receipt, len(msgs))
-	for i := range msgs {
-		off := c.result.First + dispatch.Offset(i)
-		receipts[i] = Receipt{
-			MessageID:    msgs[i].ID,
-			Offset:       uint64(off),
-			RecallHandle: encodeRecall(recall{bucket: c.result.Bucket, offset: off, name: c.request.Name}),
-		}
-	}
-	return receipts, nil
+	return c.receipts(), nil
 }
 
-// newSend checks the messages and lays them out for the store.
+// sendCommand is one Send on its way through the loop.
+type sendCommand struct {
+	reply
+	// parts are the messages of one bucket each.
+	parts []sendPart
+	// places says where a message of the Send is: its part and its place there.
+	places []struct{ part, index int }
+	// results are set by apply, one for each part.
+	results []dispatch.Appended
+}
+
+type sendPart struct {
+	request  dispatch.AppendRequest
+	messages []*store.Message
+}
+
+// newSend checks the messages and sorts them by bucket.
 func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 	if len(msgs) == 0 || len(msgs) > maxBatchMessages {
 		return nil, fmt.Errorf("%w: %d messages in one send, want 1 to %d", ErrInvalidArgument, len(msgs), maxBatchMessages)
 	}
-	name := msgs[0].Lite
-	if err := lite.CheckName(name); err != nil {
-		return nil, err
-	}
-	cell, err := lite.Resolve(name, msgs[0].Properties[lite.PropertyUser], msgs[0].Properties[lite.PropertyModel])
-	if err != nil {
-		return nil, err
-	}
-	c := &sendCommand{
-		reply:    newReply(),
-		request:  dispatch.AppendRequest{Name: name, Cell: cell, Level: defaultLevel, Messages: make([]dispatch.MessageMeta, len(msgs))},
-		messages: make([]*store.Message, len(msgs)),
-	}
+	c := &sendCommand{reply: newReply(), places: make([]struct{ part, index int }, len(msgs))}
+	partOf := make(map[string]int, 1)
 	stored := wall()
 	for i := range msgs {
 		m := &msgs[i]
-		if m.Lite != name {
-			return nil, fmt.Errorf("%w: messages of one send name the lite topics %q and %q, want one", ErrInvalidArgument, name, m.Lite)
+		part, ok := partOf[m.Lite]
+		if !ok {
+			request, err := newBucketRequest(m)
+			if err != nil {
+				return nil, err
+			}
+			part = len(c.parts)
+			partOf[m.Lite] = part
+			c.parts = append(c.parts, sendPart{request: request})
 		}
 		if len(m.Body) > b.opts.MaxBodyBytes {
 			return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrBodyTooLarge, len(m.Body), b.opts.MaxBodyBytes)
@@ -73,10 +77,21 @@ func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.request.Messages[i] = dispatch.MessageMeta{Size: len(m.Body), Deadline: deadline}
-		c.messages[i] = toStored(m, stored, deadline)
+		p := &c.parts[part]
+		c.places[i].part, c.places[i].index = part, len(p.messages)
+		p.request.Messages = append(p.request.Messages, dispatch.MessageMeta{Size: len(m.Body), Deadline: deadline})
+		p.messages = append(p.messages, toStored(m, stored, deadline))
 	}
 	return c, nil
+}
+
+// newBucketRequest checks the name of a message's bucket and finds its cell.
+func newBucketRequest(m *Message) (dispatch.AppendRequest, error) {
+	if err := lite.CheckName(m.Lite); err != nil {
+		return dispatch.AppendRequest{}, err
+	}
+	cell, err := lite.Resolve(m.Lite, m.Properties[lite.PropertyUser], m.Properties[lite.PropertyModel])
+	return dispatch.AppendRequest{Name: m.Lite, Cell: cell, Level: defaultLevel}, err
 }
 
 // defaultLevel is the importance of a bucket that nobody gave one: L1.
@@ -94,34 +109,53 @@ func messageDeadline(properties map[string]string) (time.Time, error) {
 	return time.UnixMilli(ms), nil
 }
 
-type sendCommand struct {
-	reply
-	request  dispatch.AppendRequest
-	messages []*store.Message
-	result   dispatch.Appended
-}
-
 func (c *sendCommand) apply(o *owner, t *turn) {
-	if err := o.load(c.request.Name); err != nil {
-		c.complete(err)
-		return
-	}
-	var err error
-	c.result, err = o.m.Append(t.now, c.request)
-	if err != nil {
-		o.metrics.SendRefused.Add(int64(len(c.messages)))
+	if err := c.append(o, t.now); err != nil {
+		o.metrics.SendRefused.Add(int64(len(c.places)))
 		c.complete(dispatchError(err))
 		return
 	}
-	for i, m := range c.messages {
-		off := c.result.First + dispatch.Offset(i)
-		t.batch.PutMessage(uint64(c.result.Bucket), uint64(off), m)
-		o.cache.put(messageKey{c.result.Bucket, off}, m)
+	for i := range c.parts {
+		p, at := &c.parts[i], c.results[i]
+		for j, m := range p.messages {
+			off := at.First + dispatch.Offset(j)
+			t.batch.PutMessage(uint64(at.Bucket), uint64(off), m)
+			o.cache.put(messageKey{at.Bucket, off}, m)
+		}
+		t.appended = append(t.appended, appendedTail{at.Bucket, at.First + dispatch.Offset(len(p.messages))})
 	}
-	o.metrics.Sends.Add(int64(len(c.messages)))
+	o.metrics.Sends.Add(int64(len(c.places)))
 	t.durable = true
-	t.appended = append(t.appended, appendedTail{c.result.Bucket, c.result.First + dispatch.Offset(len(c.messages))})
 	t.after = append(t.after, c)
+}
+
+// append takes the messages into their buckets, all or none.
+func (c *sendCommand) append(o *owner, now time.Time) error {
+	requests := make([]dispatch.AppendRequest, len(c.parts))
+	for i := range c.parts {
+		requests[i] = c.parts[i].request
+		if err := o.load(requests[i].Name); err != nil {
+			return err
+		}
+	}
+	var err error
+	c.results, err = o.m.AppendAll(now, make([]dispatch.Appended, 0, len(requests)), requests...)
+	return err
+}
+
+// receipts are the answer, once the messages are stored.
+func (c *sendCommand) receipts() []Receipt {
+	out := make([]Receipt, len(c.places))
+	for i, at := range c.places {
+		p, stored := &c.parts[at.part], c.results[at.part]
+		off := stored.First + dispatch.Offset(at.index)
+		out[i] = Receipt{
+			MessageID:    p.messages[at.index].ID,
+			Offset:       uint64(off),
+			RecallHandle: encodeRecall(recall{bucket: stored.Bucket, offset: off, name: p.request.Name}),
+		}
+	}
+	return out
 }
 
 // load brings a bucket that is not in memory into the machine, if it exists. It is

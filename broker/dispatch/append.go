@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Append takes messages into a bucket, all or none, and creates it if need be. They
+// are not deliverable before Durable. An idle bucket that exists must have been
+// Loaded: the machine takes one that is not resident for new.
+// Errors: ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets.
+func (m *Machine) Append(now time.Time, r AppendRequest) (Appended, error) {
+	defer m.check(now)
+	if len(r.Messages) == 0 {
+		return Appended{}, nil
+	}
+	b := m.byName[r.Name]
+	created := b == nil
+	if err := m.admit(now, b, r, 0); err != nil {
+		return Appended{}, err
+	}
+	if created {
+		b = m.create(now, r)
+	}
+	first := b.tail
+	for _, msg := range r.Messages {
+		m.append(b, msg)
+	}
+	b.active = max(b.active, instant(now))
+	m.changed(b)
+	return Appended{Bucket: b.id, First: first, Created: created}, nil
+}
+
+// AppendAll is Append for several buckets, each named once: all or none. The
+// results are appended to out, in the order of the requests.
+func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) ([]Appended, error) {
+	fresh := 0 // buckets that come into being before this one
+	for _, r := range rs {
+		b := m.byName[r.Name]
+		if err := m.admit(now, b, r, fresh); err != nil {
+			return out, err
+		}
+		if b == nil {
+			fresh++
+		}
+	}
+	for _, r := range rs {
+		a, err := m.Append(now, r)
+		if err != nil {
+			return out, err // not after admit
+		}
+		out = append(out, a)
+	}
+	return out, nil
+}
+
+// admit asks the caps. b is nil for a bucket that is to be created, after fresh
+// others.
+func (m *Machine) admit(now time.Time, b *bucket, r AppendRequest, fresh int) error {
+	if b == nil {
+		if m.cfg.MaxBuckets > 0 && m.buckets+fresh >= m.cfg.MaxBuckets {
+			return fmt.Errorf("%w: %d under %q", ErrTooManyBuckets, m.buckets, m.cfg.Name)
+		}
+		return m.fits(&bucket{}, r)
+	}
+	err := m.fits(b, r)
+	if err != nil {
+		m.sweepDeadlines(now, b)
+		err = m.fits(b, r)
+	}
+	return err
+}
+
+func (m *Machine) fits(b *bucket, r AppendRequest) error {
+	if most := m.cfg.MaxMessages; most > 0 && int(b.live)+len(r.Messages) > most {
+		return fmt.Errorf("%w: %q has %d messages of at most %d", ErrBucketFull, r.Name, b.live, most)
+	}
+	if uint64(b.retained)+uint64(len(r.Messages)) > math.MaxUint32 { // dead ones above a head that is out count here
+		return fmt.Errorf("%w: %q spans %d offsets", ErrBucketFull, r.Name, b.retained)
+	}
+	if m.cfg.MaxBytes == 0 {
+		return nil
+	}
+	bytes := b.bytes
+	for _, msg := range r.Messages {
+		bytes += int64(msg.Size)
+	}
+	if bytes > m.cfg.MaxBytes {
+		return fmt.Errorf("%w: %q would have %d bytes of at most %d", ErrBucketBytes, r.Name, bytes, m.cfg.MaxBytes)
+	}
+	return nil
+}
+
+func (m *Machine) create(now time.Time, r AppendRequest) *bucket {
+	m.buckets++
+	m.out.Counters.BucketsCreated++
+	return m.adopt(BucketState{
+		ID: m.newBucketID(), Name: r.Name, Cell: r.Cell, Level: r.Level, Created: now, LastActive: now,
+	})
+}
+
+func (m *Machine) append(b *bucket, msg MessageMeta) {
+	deadline := instant(msg.Deadline)
+	b.runs.push(b.tail, run{deadline: deadline, size: uint32(min(max(0, msg.Size), math.MaxUint32))}) //nolint:gosec // bounded
+	if deadline != 0 && (b.due == 0 || deadline < b.due) {
+		b.due = deadline
+	}
+	b.tail++
+	b.retained++
+	b.pending++
+	b.live++
+	b.bytes += int64(msg.Size)
+	m.messages++
+	m.bytes += int64(msg.Size)
+}
+
+// Durable says that the bucket's messages below tail are on disk: now they may go.
+func (m *Machine) Durable(now time.Time, id BucketID, tail Offset) {
+	b := m.byID[id]
+	if b == nil || tail <= b.durable() || tail > b.tail {
+		return // deleted meanwhile, or said before
+	}
+	b.pending = uint32(b.tail - tail) //nolint:gosec // shrinks
+	m.arrangeAll(now, b)
+	m.check(now)
+}
