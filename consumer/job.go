@@ -81,6 +81,9 @@ func (j *job) run() mq.Verdict {
 	if v, ok := j.start(); !ok {
 		return v
 	}
+	if j.ctx.Err() != nil { // between two waits; from here on ending it is up to the downstream
+		return j.interrupted(context.Cause(j.ctx))
+	}
 	return j.settle(j.forward())
 }
 
@@ -92,36 +95,28 @@ func (j *job) decide() (free func(), v mq.Verdict, ok bool) {
 	// Waiting ends when the pool stops; running does not.
 	defer context.AfterFunc(j.p.stopping, func() { cancel(errStopping) })()
 
-	slots := j.p.opts.Concurrency(j.req.Model)
+	slots := max(j.p.opts.Concurrency(j.req.Model), 0)
 	cost := j.p.opts.Cost(j.m)
 	for {
-		if slots > 0 {
-			if wait, err := j.pace(ctx, cost, false); wait > 0 || err != nil {
-				return nil, j.held(wait, err), false
-			}
+		if wait, err := j.pace(ctx, cost, slots == 0); wait > 0 || err != nil {
+			return nil, j.held(wait, err), false
+		}
+		if slots == 0 {
+			return func() {}, mq.Verdict{}, true
 		}
 		lower := gauge(&j.p.opts.Metrics.Waiting)
 		free, err := j.p.slots.acquire(ctx, j.req.Model, slots, j.p.opts.SlotWait)
 		lower()
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, j.interrupted(err), false
-		}
-		if free == nil {
+		case free == nil:
 			j.p.opts.Metrics.Full.Add(1)
 			return nil, j.suspend(j.p.opts.SlotWait), false
-		}
-		now := time.Now().Round(0)
-		if slots > 0 && !j.p.limiter.take(now, j.cell, cost).Allowed {
-			free() // another of this cell was faster
-			continue
-		}
-		if slots > 0 {
+		case j.p.limiter.take(time.Now().Round(0), j.cell, cost).Allowed:
 			return free, mq.Verdict{}, true
 		}
-		if wait, err := j.pace(ctx, cost, true); wait > 0 || err != nil {
-			return nil, j.held(wait, err), false
-		}
-		return free, mq.Verdict{}, true
+		free() // another request of this cell was faster
 	}
 }
 

@@ -21,8 +21,8 @@ type output struct {
 	store     *reply.Store     // nil: dropped
 	id        string
 	attempt   int
-	first     func() // called before the first of the answer
-	has       bool   // whether it was
+	first     func() // called before the first of the answer that a caller gets
+	has       bool   // whether there was some of an answer
 }
 
 func newOutput(opts Options, attempt int, req reply.Request, first func()) *output {
@@ -53,10 +53,10 @@ func (o *output) Answer(status int, header http.Header, body []byte, u reply.Usa
 }
 
 func (o *output) touch() {
-	if !o.has {
-		o.has = true
+	if !o.has && o.writer != nil {
 		o.first()
 	}
+	o.has = true
 }
 
 // begun says whether the caller has some of the answer. An asynchronous one gets all or nothing.

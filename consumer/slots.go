@@ -23,12 +23,8 @@ type slotQueue struct {
 
 func newModelSlots() *modelSlots { return &modelSlots{models: make(map[string]*slotQueue)} }
 
-// acquire takes a slot of model, of which there are limit; 0 means no bound. It waits at most wait, and not at all if as many
-// wait already. release is nil if there was no slot; err is the cause of ctx if that ended.
+// acquire takes a slot of model, of which there are limit. It waits at most wait, and not at all if as many wait already. release is nil if there was no slot; err is the cause of ctx if that ended.
 func (m *modelSlots) acquire(ctx context.Context, model string, limit int, wait time.Duration) (release func(), err error) {
-	if limit <= 0 {
-		return func() {}, nil
-	}
 	m.mu.Lock()
 	q := m.models[model]
 	if q == nil {
