@@ -1,0 +1,298 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/penstockmq/penstock/readyset"
+	"github.com/penstockmq/penstock/suspend"
+)
+
+// windowMax is how far a group may be ahead of its oldest unsettled message in one
+// bucket, beside its in-flight limit. It bounds the memory and the record of a bucket
+// whose head runs for hours while its other messages go by.
+const windowMax = 1024
+
+// maxInFlight bounds GroupConfig.InFlight.
+const maxInFlight = 1024
+
+// placeState is what became of a delivered message.
+type placeState uint8
+
+const (
+	// untouched: at or above next. Places of the window are never in this state.
+	untouched placeState = iota
+	// back: returned, to be delivered again.
+	back
+	// out: leased.
+	out
+	// settled: nothing more is to be done for it in this group.
+	settled
+)
+
+// place is a message of the window.
+type place struct {
+	lease *lease // iff out
+	// attempts is the number of deliveries that count, while back.
+	attempts uint32
+	state    placeState
+}
+
+// cursor is a group's state in a bucket.
+//
+//	floor                next
+//	  │ out back settled │ untouched …
+//	  └──── window ──────┘
+//
+// Invariant: the window is empty or its first place is not settled; leased and
+// returned count its places that are out and back.
+type cursor struct {
+	b       *bucket
+	g       *group
+	sibling *cursor // the next group's in the same bucket
+
+	floor            Offset
+	window           []place
+	leased, returned uint16
+	// queued: it is in dirtyCursors. changed: its record is not what it should be.
+	// recorded: it has a record.
+	queued, changed, recorded bool
+
+	// link is who subscribed to the bucket's name; nil if nobody.
+	link  *link
+	entry readyset.Entry[*cursor]
+}
+
+func (c *cursor) next() Offset { return c.floor + Offset(len(c.window)) }
+
+// deliverable is whether a message could go if every gate were open.
+func (c *cursor) deliverable() bool {
+	if int(c.leased) >= c.g.inFlight {
+		return false
+	}
+	return c.returned > 0 || (c.next() < c.b.durable() && len(c.window) < c.g.windowMax)
+}
+
+// pick is the offset to deliver: the lowest that came back, else the next. The search
+// is over the window, which is one place long unless several messages are out.
+func (c *cursor) pick() (Offset, bool) {
+	if !c.deliverable() {
+		return 0, false
+	}
+	if c.returned > 0 {
+		for i := range c.window {
+			if c.window[i].state == back {
+				return c.floor + Offset(i), true
+			}
+		}
+	}
+	return c.next(), true
+}
+
+// at is the place of off in the window; nil if it is not in it.
+func (c *cursor) at(off Offset) *place {
+	if off < c.floor || off >= c.next() {
+		return nil
+	}
+	return &c.window[off-c.floor]
+}
+
+func (c *cursor) stateAt(off Offset) placeState {
+	switch p := c.at(off); {
+	case p != nil:
+		return p.state
+	case off < c.floor:
+		return settled
+	default:
+		return untouched
+	}
+}
+
+// reach extends the window to include off. What it newly covers is dead, or back with
+// no attempt that counts, which means as much as untouched.
+func (c *cursor) reach(off Offset) {
+	for next := c.next(); next <= off; next++ {
+		state := back
+		if c.b.live < c.b.retained && c.b.runs.deadEnd(next, c.b.tail) > next {
+			state = settled
+		}
+		c.window = append(c.window, place{state: state})
+		c.tally(state, +1)
+	}
+}
+
+// set moves a place to another state and keeps the counts.
+func (c *cursor) set(p *place, to placeState) {
+	c.tally(p.state, -1)
+	p.state = to
+	c.tally(to, +1)
+}
+
+func (c *cursor) tally(s placeState, n int) {
+	switch s {
+	case back:
+		c.returned = uint16(int(c.returned) + n) //nolint:gosec // ≤ the window
+		c.g.returned += n
+	case out:
+		c.leased = uint16(int(c.leased) + n) //nolint:gosec // ≤ the window
+		c.g.leases += n
+	case untouched, settled:
+	}
+}
+
+// advance moves the floor over what is settled or dead.
+func (c *cursor) advance() {
+	n := 0
+	for n < len(c.window) && c.window[n].state == settled {
+		n++
+	}
+	if n > 0 {
+		c.floor += Offset(n)
+		kept := copy(c.window, c.window[n:])
+		clear(c.window[kept:])
+		c.window = c.window[:kept]
+	}
+	c.skipDead()
+}
+
+// skipDead makes next a message that lives, or durable, or the window full.
+func (c *cursor) skipDead() {
+	if c.b.live == c.b.retained {
+		return
+	}
+	durable := c.b.durable()
+	for c.next() < durable {
+		end := min(c.b.runs.deadEnd(c.next(), c.b.tail), durable)
+		if end == c.next() {
+			return
+		}
+		if len(c.window) == 0 {
+			c.floor = end
+			continue
+		}
+		for c.next() < end {
+			if len(c.window) >= c.g.windowMax {
+				return
+			}
+			c.window = append(c.window, place{state: settled})
+		}
+	}
+}
+
+// where is what decides which holds cover the bucket.
+func (c *cursor) where() suspend.Place {
+	return suspend.Place{Bucket: c.b.name, User: c.b.cell.User, Model: c.b.cell.Model, Level: c.b.level}
+}
+
+// gate is the closed bucket or row gate that opens last. Wide gates close a group's
+// sets as units and need no look here.
+func (c *cursor) gate(now time.Time) (suspend.Target, bool) {
+	if c.g.holds.Len() == 0 {
+		return suspend.Target{}, false
+	}
+	h, closed := c.g.holds.Parking(now, c.where())
+	return h.Target, closed
+}
+
+// arrange puts the bucket where it belongs in the group's ready matrix: nowhere, on
+// a gate, or in the rings. Every event that may change the answer ends with it: this
+// is what keeps a wake-up from being lost.
+func (m *Machine) arrange(now time.Time, c *cursor) {
+	if !c.deliverable() {
+		c.withdraw()
+		return
+	}
+	if target, closed := c.gate(now); closed {
+		c.withdrawSubs()
+		c.g.set.Park(&c.entry, target)
+		return
+	}
+	m.offer(c)
+}
+
+// arrangeAll is arrange for every group.
+func (m *Machine) arrangeAll(now time.Time, b *bucket) {
+	for c := b.first; c != nil; c = c.sibling {
+		m.arrange(now, c)
+	}
+}
+
+// offer puts the bucket into the rings of the group and of its exact subscribers.
+func (m *Machine) offer(c *cursor) {
+	if c.entry.Ready() {
+		return
+	}
+	c.g.set.Add(&c.entry)
+	if c.link != nil {
+		for s := c.link.first; s != nil; s = s.next {
+			s.member.set.Add(&s.entry)
+			m.eager(s.member)
+		}
+	}
+	m.wake(c.g)
+}
+
+// withdraw takes the bucket out of all rings, and off its gate.
+func (c *cursor) withdraw() {
+	c.g.set.Remove(&c.entry)
+	c.withdrawSubs()
+}
+
+func (c *cursor) withdrawSubs() {
+	if c.link == nil {
+		return
+	}
+	for s := c.link.first; s != nil; s = s.next {
+		s.member.set.Remove(&s.entry)
+	}
+}
+
+func (m *Machine) newCursor(b *bucket, g *group, floor Offset) *cursor {
+	c := m.pool.cursor()
+	c.b, c.g, c.floor = b, g, floor
+	c.sibling, b.first = b.first, c
+	g.set.Init(&c.entry, c, b.cell.Model, readyset.Level(b.level))
+	if len(g.links) > 0 {
+		c.join(g.links[b.name])
+	}
+	return c
+}
+
+// join makes the subscribers of the bucket's name known to its cursor.
+func (c *cursor) join(l *link) {
+	if l == nil {
+		return
+	}
+	c.link, l.cursor = l, c
+	for s := l.first; s != nil; s = s.next {
+		s.attach(c)
+	}
+}
+
+// dropCursor lets go of a cursor. REQUIRES: nothing of it is out.
+func (m *Machine) dropCursor(c *cursor) {
+	if c.link != nil {
+		for s := c.link.first; s != nil; s = s.next {
+			s.detach()
+		}
+		c.link.cursor = nil
+	}
+	c.g.returned -= int(c.returned)
+	c.g.set.Drop(&c.entry)
+	c.b = nil
+	if !c.queued {
+		m.pool.putCursor(c)
+	}
+}
+
+func (m *Machine) touchCursor(c *cursor) {
+	if !c.queued {
+		c.queued = true
+		m.dirtyCursors = append(m.dirtyCursors, c)
+	}
+}
+
+// moved has the cursor's record written if it needs one.
+func (m *Machine) moved(c *cursor) {
+	c.changed = true
+	m.touchCursor(c)
+}

@@ -1,0 +1,165 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/penstockmq/penstock/suspend/deadline"
+)
+
+const (
+	// tokenBits is the part of a Token that counts; the rest is the epoch.
+	tokenBits = 40
+	// sequenceBits is the part of a BucketID that counts; the rest is the topic's id.
+	sequenceBits = 48
+	// reserveAhead is how many bucket ids one ReserveBuckets write covers. A restart
+	// skips the unused ones.
+	reserveAhead = 4096
+)
+
+// Machine is the state of one parent topic and its groups. It is driven by events,
+// one at a time; see the package comment.
+type Machine struct {
+	cfg TopicConfig // immutable after New
+
+	// groups is in the order of AddGroup. There are few; the maps below are for what
+	// there are many of.
+	groups []*group
+
+	// byName and byID hold the resident buckets. They have the same values.
+	byName map[string]*bucket
+	byID   map[BucketID]*bucket
+	// buckets counts the records on disk, resident or not.
+	buckets int
+	// messages and bytes are sums over the resident buckets.
+	messages, bytes int64
+
+	// nextBucket is the next free sequence, reserved the first that no
+	// ReserveBuckets write covers.
+	nextBucket, reserved uint64
+	// leased counts the leases this machine has made.
+	leased Token
+
+	clients map[string]*client
+	// subscriptions counts the exact names of all members.
+	subscriptions int
+
+	// What falls due: leases, polls, silent clients, the groups' earliest holds.
+	leases deadline.Heap[*lease]
+	polls  deadline.Heap[*Waiter]
+	living deadline.Heap[*client]
+	gates  deadline.Heap[*group]
+
+	// hungry are the groups in which something may be handed out since the last Match.
+	hungry []*group
+
+	// pulls counts how often a poll was tried against a ready set, wakeups how often
+	// one got something.
+	pulls, wakeups uint64
+
+	// dirty lists what has to be written at the next Take, each once.
+	dirtyCursors []*cursor
+	dirtyBuckets []*bucket
+	dirtyMembers []*member
+
+	// out collects effects; spare is what the last Take handed out.
+	out, spare *buffer
+
+	pool pool
+	// later is scratch for fill.
+	later []*cursor
+	// restored are the buckets in the order of their restoring, until Start.
+	restored []*bucket
+	// startHolds are the holds restored, until Start.
+	startHolds []restoredHold
+}
+
+// New returns a machine without groups or buckets. Recovery follows: AddGroup, then
+// RestoreBucket, RestoreCursor, RestoreLease, RestoreHold and RestoreSubscription,
+// SetBucketCount, and Start.
+func New(cfg TopicConfig) *Machine {
+	return &Machine{
+		cfg:        cfg,
+		byName:     map[string]*bucket{},
+		byID:       map[BucketID]*bucket{},
+		clients:    map[string]*client{},
+		nextBucket: cfg.NextBucket,
+		reserved:   cfg.NextBucket,
+		out:        &buffer{},
+		spare:      &buffer{},
+	}
+}
+
+// group finds a group; nil if it was never added.
+func (m *Machine) group(id GroupID) *group {
+	for _, g := range m.groups {
+		if g.cfg.ID == id {
+			return g
+		}
+	}
+	return nil
+}
+
+// newToken returns a token that no lease has had. 2^40 deliveries of one epoch take
+// twelve days at a million a second; a restart begins another.
+func (m *Machine) newToken() Token {
+	m.leased++
+	return Token(m.cfg.Epoch)<<tokenBits | m.leased
+}
+
+// newBucketID takes a bucket id, and reserves more of them before the last is used.
+func (m *Machine) newBucketID() BucketID {
+	if m.nextBucket >= m.reserved {
+		m.reserved = m.nextBucket + reserveAhead
+		m.write(Write{Op: ReserveBuckets, Sequence: m.reserved})
+	}
+	id := BucketID(m.cfg.ID)<<sequenceBits | BucketID(m.nextBucket)
+	m.nextBucket++
+	return id
+}
+
+// Tick lets everything happen whose instant has come, but the end of polls: Match,
+// which comes after it, tries those once more. O(log n) for each thing that is due.
+func (m *Machine) Tick(now time.Time) {
+	for it := m.living.PopDue(now); it != nil; it = m.living.PopDue(now) {
+		m.clientDue(now, it.Value)
+	}
+	for it := m.gates.PopDue(now); it != nil; it = m.gates.PopDue(now) {
+		m.holdsDue(now, it.Value)
+	}
+	for it := m.leases.PopDue(now); it != nil; it = m.leases.PopDue(now) {
+		m.leaseDue(now, it.Value)
+	}
+	m.check(now)
+}
+
+// NextWake is the instant at which Tick and Match have something to do.
+func (m *Machine) NextWake() (time.Time, bool) {
+	var wake time.Time
+	found := false
+	sooner := func(at time.Time, ok bool) {
+		if ok && (!found || at.Before(wake)) {
+			wake, found = at, true
+		}
+	}
+	sooner(m.leases.Next())
+	sooner(m.polls.Next())
+	sooner(m.gates.Next())
+	sooner(m.living.Next())
+	return wake, found
+}
+
+// instant turns the wall clock into what the machine keeps; the zero time is 0.
+func instant(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// moment is the inverse of instant.
+func moment(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}

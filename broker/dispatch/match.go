@@ -1,0 +1,137 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/penstockmq/penstock/readyset"
+)
+
+// Match hands what is ready to those who wait, and then ends the polls whose time is
+// over. Groups in which nothing has changed are not looked at, and a poll is touched
+// only if it takes something: O(1) for each message, whatever waits.
+func (m *Machine) Match(now time.Time) {
+	for i := 0; i < len(m.hungry); i++ {
+		g := m.hungry[i]
+		g.hungry = false
+		m.feed(now, g)
+	}
+	clear(m.hungry)
+	m.hungry = m.hungry[:0]
+	for it := m.polls.PopDue(now); it != nil; it = m.polls.PopDue(now) {
+		m.endPoll(it.Value)
+	}
+	m.check(now)
+}
+
+// wake has the next Match look at the group.
+func (m *Machine) wake(g *group) {
+	if !g.hungry {
+		g.hungry = true
+		m.hungry = append(m.hungry, g)
+	}
+}
+
+// eager has the next Match look at a member with a set of its own.
+func (m *Machine) eager(mb *member) {
+	if !mb.eager {
+		mb.eager = true
+		mb.g.eager = append(mb.g.eager, mb)
+	}
+	m.wake(mb.g)
+}
+
+// feed serves the group's exact clients, then its wildcard clients. Within each, who
+// waits longest takes first.
+func (m *Machine) feed(now time.Time, g *group) {
+	for i := 0; i < len(g.eager); i++ {
+		mb := g.eager[i]
+		mb.eager = false
+		for mb.set != nil && !mb.wildcard && mb.waiters.head != nil && m.fill(now, mb.waiters.head, mb.set) {
+		}
+	}
+	clear(g.eager)
+	g.eager = g.eager[:0]
+	for g.waiting.head != nil && m.fill(now, g.waiting.head, g.set) {
+	}
+}
+
+// fill gives a poll what is ready, at most one message of a bucket and at most what
+// it asked for. If there is nothing it stays where it is and reports false.
+func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) bool {
+	m.pulls++
+	first := len(m.out.items)
+	later := m.later[:0]
+	for len(m.out.items)-first < w.max {
+		e := set.Next()
+		if e == nil {
+			break
+		}
+		c := e.Value
+		c.withdraw()
+		off, ok := m.choose(now, c)
+		if !ok {
+			continue
+		}
+		l := m.newLease(now, c, off, w)
+		set.Charge(e, 1)
+		m.deliverOne(w, l)
+		// Its next message, if it may have several out, is for another poll.
+		later = append(later, c)
+	}
+	for _, c := range later {
+		m.arrange(now, c)
+	}
+	clear(later)
+	m.later = later[:0]
+	if len(m.out.items) == first {
+		return false
+	}
+	m.wakeups++
+	m.unqueue(w)
+	m.deliver(w, first)
+	return true
+}
+
+// choose finds the message to deliver from a bucket whose turn it is. A gate that
+// closed since the bucket became ready is noticed here, and so are deadlines: rows
+// and deadlines would otherwise need an index each. If there is nothing, the bucket
+// is where it belongs.
+func (m *Machine) choose(now time.Time, c *cursor) (Offset, bool) {
+	if target, closed := c.gate(now); closed {
+		c.g.set.Park(&c.entry, target)
+		return 0, false
+	}
+	for {
+		off, ok := c.pick()
+		if !ok {
+			return 0, false
+		}
+		if !c.b.overdue(now, off) {
+			c.withdraw() // expire may have put it back
+			return off, true
+		}
+		m.expire(now, c, off)
+	}
+}
+
+func (m *Machine) deliverOne(w *Waiter, l *lease) {
+	m.out.items = append(m.out.items, l.itemOut())
+	m.out.Counters.Delivered++
+	if l.attempt > 1 {
+		m.out.Counters.Redelivered++
+	}
+	if w.attemptID == "" {
+		return
+	}
+	cl, key := w.member.client, batchKey{w.member.g.cfg.ID, w.attemptID}
+	b := cl.batches[key]
+	if b == nil {
+		b = &batch{client: cl, key: key}
+		if cl.batches == nil {
+			cl.batches = map[batchKey]*batch{}
+		}
+		cl.batches[key] = b
+	}
+	b.leases = append(b.leases, l)
+	l.batch = b
+}

@@ -1,0 +1,185 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/penstockmq/penstock/suspend"
+)
+
+// standing is what a handle is worth now.
+type standing uint8
+
+const (
+	// done: its message is settled, or there never was one.
+	done standing = iota
+	// current: its lease runs.
+	current
+	// lapsed: its lease ended and the message is not out again.
+	lapsed
+	// overtaken: the message is out under a newer token.
+	overtaken
+)
+
+// find judges a handle. The cursor's window includes the offset unless it is done.
+func (m *Machine) find(h Handle) (*cursor, standing) {
+	b := m.byID[h.Bucket]
+	if b == nil {
+		return nil, done
+	}
+	c := b.cursor(h.Group)
+	if c == nil || h.Offset >= b.durable() {
+		return nil, done
+	}
+	if h.Offset >= c.next() && h.Offset-c.floor < Offset(c.g.windowMax) && b.runs.deadEnd(h.Offset, b.tail) == h.Offset {
+		// Out before a restart whose lease record is missing, or before a Seek.
+		c.reach(h.Offset)
+	}
+	switch p := c.at(h.Offset); {
+	case p == nil || p.state == settled:
+		return c, done
+	case p.state == back:
+		return c, lapsed
+	case p.lease.token == h.Token:
+		return c, current
+	default:
+		return c, overtaken
+	}
+}
+
+// running returns the lease of a handle that is current; nil else.
+func (m *Machine) running(h Handle) *lease {
+	c, s := m.find(h)
+	if s != current {
+		return nil
+	}
+	return c.at(h.Offset).lease
+}
+
+// settle marks a message of the window as done with for the group.
+func (m *Machine) settle(now time.Time, c *cursor, off Offset) {
+	p := c.at(off)
+	if p.state == out {
+		m.endLease(p.lease, 0)
+	}
+	c.set(p, settled)
+	p.attempts = 0
+	m.moved(c)
+	m.out.Counters.Settled++
+	c.advance()
+	m.trim(now, c.b)
+	m.arrange(now, c)
+}
+
+// Ack settles a message. ErrStaleHandle: it is out again under a newer token, and
+// nothing was changed. Of a message that is settled, or whose lease ended and that
+// is not out again, an ack is good.
+func (m *Machine) Ack(now time.Time, h Handle) error {
+	defer m.check(now)
+	switch c, s := m.find(h); s {
+	case overtaken:
+		return ErrStaleHandle
+	case current, lapsed:
+		m.settle(now, c, h.Offset)
+	case done:
+	}
+	return nil
+}
+
+// Suspend gives a message back with its attempt unchanged and holds its bucket for d
+// for this group, rounded up to a millisecond; a longer hold stays. d = 0 gives it
+// back at once. A handle that is not current has no effect.
+// Errors: suspend.ErrNegative, suspend.ErrTooLong; nothing was changed.
+func (m *Machine) Suspend(now time.Time, h Handle, d time.Duration, by, reason string) error {
+	defer m.check(now)
+	g := m.group(h.Group)
+	if g == nil {
+		return ErrNoGroup
+	}
+	if err := suspend.CheckDuration(d, g.holds.Max()); err != nil {
+		return err
+	}
+	l := m.running(h)
+	if l == nil {
+		return nil
+	}
+	if d > 0 {
+		target := suspend.Target{Scope: suspend.Bucket, Name: l.c.b.name}
+		until := now.Add(min(suspend.RoundUp(d), g.holds.Max()))
+		if _, err := m.extend(now, g, suspend.Hold{Target: target, Until: until, By: by, Reason: reason}); err != nil {
+			return err
+		}
+	}
+	m.giveBack(now, l, l.attempt-1)
+	return nil
+}
+
+// ChangeInvisible lets the lease end at now + d, as a failed attempt unless it is
+// settled before, and returns the handle that is current from now on.
+func (m *Machine) ChangeInvisible(now time.Time, h Handle, d time.Duration) (Handle, error) {
+	defer m.check(now)
+	l := m.running(h)
+	if l == nil {
+		return Handle{}, ErrStaleHandle
+	}
+	l.token = m.newToken()
+	l.autoRenew = false
+	m.leases.Set(&l.item, now.Add(max(0, d)))
+	m.putLease(l)
+	return l.handle(), nil
+}
+
+// Release gives back a message that never reached its client: deliverable at once,
+// the attempt not counted.
+func (m *Machine) Release(now time.Time, h Handle) {
+	if l := m.running(h); l != nil {
+		m.giveBack(now, l, l.attempt-1)
+	}
+	m.check(now)
+}
+
+// DeadLetter moves a message to the group's dead letters. As with Ack its lease may
+// have ended. ErrStaleHandle: it is out under a newer token, or settled.
+func (m *Machine) DeadLetter(now time.Time, h Handle, reason string) error {
+	defer m.check(now)
+	c, s := m.find(h)
+	if s != current && s != lapsed {
+		return ErrStaleHandle
+	}
+	p := c.at(h.Offset)
+	attempt := p.attempts
+	if s == current {
+		attempt = p.lease.attempt
+	}
+	m.bury(now, c, h.Offset, attempt, reason)
+	return nil
+}
+
+// Expire settles a message that was let out and whose deadline has passed, in every
+// group that does not have it out too.
+func (m *Machine) Expire(now time.Time, h Handle) {
+	if m.discard(now, h, true) {
+		m.out.Counters.Expired++
+	}
+	m.check(now)
+}
+
+// Missing settles a message that was let out and is not in the store, as Expire does.
+func (m *Machine) Missing(now time.Time, h Handle) {
+	if m.discard(now, h, false) {
+		m.out.Counters.Missing++
+	}
+	m.check(now)
+}
+
+func (m *Machine) discard(now time.Time, h Handle, inStore bool) bool {
+	l := m.running(h)
+	if l == nil {
+		return false
+	}
+	c := l.c
+	m.endLease(l, 0)
+	if m.kill(now, c.b, h.Offset, h.Offset+1, inStore) == 0 { // another group has it out
+		m.settle(now, c, h.Offset)
+	}
+	return true
+}
