@@ -56,9 +56,6 @@ func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
 // Forward implements [Downstream].
 func (h *HTTP) Forward(ctx context.Context, r Request, sink Sink) Outcome {
-	if ctx.Err() != nil {
-		return cancelled(ctx, false)
-	}
 	if r.Path != "" && (r.Path[0] != '/' || path.Clean(r.Path) != r.Path) {
 		return refuse(sink, http.StatusBadRequest, "bad_request", "the path is not a plain path")
 	}

@@ -39,9 +39,9 @@ type HTTPOptions struct {
 	// UserHeader, if set, carries the request's user to the upstream.
 	UserHeader string
 
-	// Connect bounds the TCP connection and the TLS handshake. 0 means 5 s.
+	// Connect bounds the TCP connection, and again the TLS handshake. 0 means 5 s.
 	Connect time.Duration
-	// FirstByte bounds the wait for the answer's first byte of body, from the moment the request is sent. A model that
+	// FirstByte bounds the wait for the answer's first byte of body, the wait for a connection included. A model that
 	// does not stream generates all of its answer in this time. 0 means 5 min.
 	FirstByte time.Duration
 	// Idle bounds the wait between bytes after the first. 0 means 1 min.

@@ -8,7 +8,7 @@ import "net/http"
 // Invariant: what it lets through is a prefix of one attempt's frames, with at most one End or Error, which is last.
 type order struct {
 	attempt int
-	next    uint64 // sequence number expected in attempt
+	next    uint64 // sequence number expected in attempt; 0 until begun
 	begun   bool   // a Head has been let through
 	done    bool   // an End or Error has been let through
 }
@@ -22,7 +22,7 @@ func (o *order) admit(f Frame, seq uint64) []Frame {
 		if o.begun {
 			return o.fail(CodeReplyRestart, "the request was started again after part of its answer had been sent")
 		}
-		o.attempt, o.next = f.Attempt, 0
+		o.attempt = f.Attempt
 	}
 	if f.Kind == Started {
 		return []Frame{f}
