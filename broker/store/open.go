@@ -90,7 +90,7 @@ func open(o Options, tune func(*pebble.Options)) (*Store, error) {
 	}
 	var err error
 	if s.db, err = pebble.Open(o.Dir, po); err != nil {
-		if errors.Is(err, pebble.ErrCorruption) {
+		if pebble.IsCorruptionError(err) {
 			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 		}
 		return nil, errors.Join(err, s.fsCloser.Close())
