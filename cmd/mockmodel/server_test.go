@@ -344,7 +344,11 @@ func TestCallerLeaves(t *testing.T) {
 func TestHistoryIsBounded(t *testing.T) {
 	s, h := newServer(t, Options{History: 3})
 	for range 5 {
-		resp, err := h.Client().Post(h.URL+"/", "text/plain", strings.NewReader("x")) //nolint:noctx // no deadline to give
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.URL+"/", strings.NewReader("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := h.Client().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

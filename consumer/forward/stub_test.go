@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstockmq/penstock/cmd/mockmodel"
 	"github.com/penstockmq/penstock/consumer/reply"
@@ -71,8 +72,12 @@ func serve(t *testing.T, h http.Handler, opts HTTPOptions) upstream {
 		t.Fatal(err)
 	}
 	l := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-	d.client.Transport.(*http.Transport).DialContext = l.dial //nolint:forcetypeassert // NewHTTP made it
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 0}  //nolint:gosec // in memory
+	transport, ok := d.client.Transport.(*http.Transport)
+	if !ok {
+		t.Fatalf("transport is a %T", d.client.Transport)
+	}
+	transport.DialContext = l.dial
+	server := &http.Server{Handler: h, ReadHeaderTimeout: time.Minute}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) }) // until Close
 	t.Cleanup(func() {
