@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -26,15 +28,19 @@ import (
 )
 
 // patience bounds what should take milliseconds; only a broken test waits it out.
-const patience = 30 * time.Second
+const patience = time.Minute
 
-// fixture is a broker in memory behind a server on a loopback port, with the parent
-// topic "requests" and the wildcard group "pool".
+// fixture is a broker in memory behind a server, with the parent topic "requests" and
+// the wildcard group "pool". Most tests run it in a synctest bubble, where the
+// connections are in memory and the clock moves only when everybody waits: leases
+// of a minute then end at once, and exactly.
 type fixture struct {
-	t       *testing.T
-	broker  *broker.Broker
-	server  *Server
+	t      *testing.T
+	broker *broker.Broker
+	server *Server
+	// address is where clients connect to.
 	address string
+	dialer  func(ctx context.Context, address string) (net.Conn, error)
 	// stop ends the server and waits for it; it may be called twice.
 	stop func()
 }
@@ -46,7 +52,30 @@ type config struct {
 	group  broker.GroupConfig
 }
 
+// start makes a fixture for a bubble.
 func start(t *testing.T, change ...func(*config)) *fixture {
+	t.Helper()
+	ln := bufconn.Listen(256 << 10)
+	f := startOn(t, ln, change...)
+	f.address = "passthrough:///penstock:8081"
+	f.dialer = func(ctx context.Context, _ string) (net.Conn, error) { return ln.DialContext(ctx) }
+	return f
+}
+
+// startLoopback makes a fixture on a real port.
+func startLoopback(t *testing.T, change ...func(*config)) *fixture {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	f := startOn(t, ln, change...)
+	f.address = ln.Addr().String()
+	f.dialer = func(ctx context.Context, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	return f
+}
+
+func startOn(t *testing.T, ln net.Listener, change ...func(*config)) *fixture {
 	t.Helper()
 	notices := NewNotices()
 	c := config{
@@ -59,9 +88,7 @@ func start(t *testing.T, change ...func(*config)) *fixture {
 		f(&c)
 	}
 	b, err := broker.Open(c.broker)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("close broker: %v", err)
@@ -71,24 +98,19 @@ func start(t *testing.T, change ...func(*config)) *fixture {
 		must(t, b.CreateTopic(t.Context(), c.topic))
 		must(t, b.CreateGroup(t.Context(), c.group))
 	}
-	return serve(t, b, c.rpc)
+	c.rpc.Broker = b
+	s, err := New(c.rpc)
+	must(t, err)
+	f := &fixture{t: t, broker: b, server: s}
+	f.run(ln)
+	return f
 }
 
-func serve(t *testing.T, b *broker.Broker, opts Options) *fixture {
-	t.Helper()
-	opts.Broker = b
-	s, err := New(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+// run runs the server until stop, or the end of the test.
+func (f *fixture) run(ln net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx, ln) }()
-	f := &fixture{t: t, broker: b, server: s, address: ln.Addr().String()}
+	go func() { ended <- f.server.Run(ctx, ln) }()
 	stopped := false
 	f.stop = func() {
 		if stopped {
@@ -97,11 +119,27 @@ func serve(t *testing.T, b *broker.Broker, opts Options) *fixture {
 		stopped = true
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("run: %v", err)
+			f.t.Errorf("run: %v", err)
 		}
 	}
-	t.Cleanup(f.stop)
-	return f
+	f.t.Cleanup(f.stop)
+}
+
+func (f *fixture) stats() broker.TopicStats {
+	f.t.Helper()
+	s, err := f.broker.Stats(context.Background())
+	must(f.t, err)
+	return s.Topics[0]
+}
+
+// parked waits until all is still, and wants that many polls waiting. It is for
+// bubbles.
+func (f *fixture) parked(polls int) {
+	f.t.Helper()
+	synctest.Wait()
+	if got := f.stats().Waiters; got != polls {
+		f.t.Fatalf("%d polls are parked, want %d", got, polls)
+	}
 }
 
 // testLog writes warnings and errors to the test's output.
@@ -129,11 +167,13 @@ type stub struct {
 
 func (f *fixture) client(id string, options ...grpc.DialOption) *stub {
 	f.t.Helper()
-	options = append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}, options...)
+	options = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(f.dialer),
+	}, options...)
 	conn, err := grpc.NewClient(f.address, options...)
 	must(f.t, err)
 	f.t.Cleanup(func() { _ = conn.Close() }) // a test may have closed it
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	f.t.Cleanup(cancel)
 	return &stub{
 		MessagingServiceClient: v2.NewMessagingServiceClient(conn),

@@ -12,11 +12,11 @@ import (
 )
 
 // SendMessage stores messages, all or none, and answers when they are durable. The
-// bucket is the one that system_properties.lite_topic names, whatever queue the
-// client picked.
+// bucket of each is the one that its system_properties.lite_topic names, whatever
+// queue the client picked.
 //
 // Codes, in the order of the checks: those of checkSend; TOPIC_NOT_FOUND;
-// BAD_REQUEST for a batch over several lite topics or a deadline that is no time;
+// BAD_REQUEST for over 1,024 messages or a deadline that is no time;
 // LITE_TOPIC_QUOTA_EXCEEDED when the topic has its maximum of buckets;
 // TOO_MANY_REQUESTS when the bucket is full or the broker busy. Every entry has the
 // same code, since official clients send the whole batch again on any other answer.

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -100,7 +101,10 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 		s.grpc.Stop()
 		<-drained
 	}
-	return <-served
+	if err := <-served; err != nil && !errors.Is(err, grpc.ErrServerStopped) { // it was stopped before it began
+		return fmt.Errorf("serve grpc: %w", err)
+	}
+	return nil
 }
 
 // untilStop is ctx that also ends when the server stops.
