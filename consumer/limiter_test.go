@@ -1,0 +1,148 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+func awake() func() func() { return func() func() { return func() {} } }
+
+var alice = lite.Cell{User: "alice", Model: "gpt"}
+
+func TestWaitsFromTheStepOnAreForTheBroker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 10/s}`)), 50*time.Millisecond)
+		ask := func() time.Duration {
+			wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return wait
+		}
+		if wait := ask(); wait != 0 {
+			t.Fatalf("first ask: wait %s", wait)
+		}
+		if wait := ask(); wait != 100*time.Millisecond {
+			t.Fatalf("second ask: wait %s, want the interval of 10/s", wait)
+		}
+		time.Sleep(51 * time.Millisecond)
+		begin := time.Now()
+		if wait := ask(); wait != 0 {
+			t.Fatalf("ask 49 ms early: wait %s, want it slept", wait)
+		}
+		if slept := time.Since(begin); slept != 49*time.Millisecond {
+			t.Fatalf("slept %s, want 49ms", slept)
+		}
+	})
+}
+
+func TestASuspendIsNeverTooShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 3/s}`)), time.Millisecond)
+		for range 4 {
+			wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wait == 0 {
+				continue
+			}
+			if wait%time.Millisecond != 0 {
+				t.Fatalf("wait %s is no whole millisecond", wait)
+			}
+			time.Sleep(wait)
+			if wait, _ = l.acquireOrSuspend(t.Context(), alice, 1, true, awake()); wait != 0 {
+				t.Fatalf("after the suspend there are %s left", wait)
+			}
+		}
+	})
+}
+
+func TestASleepEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 10/s}`)), time.Second)
+		if wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake()); wait != 0 || err != nil {
+			t.Fatal(wait, err)
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Millisecond, errDeadline)
+		defer cancel()
+		begin := time.Now()
+		if _, err := l.acquireOrSuspend(ctx, alice, 1, true, awake()); !errors.Is(err, errDeadline) {
+			t.Fatalf("got %v, want the deadline", err)
+		}
+		if slept := time.Since(begin); slept != 30*time.Millisecond {
+			t.Fatalf("slept %s", slept)
+		}
+	})
+}
+
+func TestAChangeOfPolicyActsAndKeepsWhatIsOwed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow, fast := mustPolicy(t, `  - {user: alice, rate: 1/10s}`), mustPolicy(t, `  - {user: alice, rate: 10/s}`)
+		doc := slow
+		l := newLimiter(func() *policy.Document { return doc }, time.Millisecond)
+		if v := l.take(time.Now(), alice, 1); !v.Allowed {
+			t.Fatal("first ask refused")
+		}
+		if v := l.take(time.Now(), alice, 1); v.Wait(time.Now()) != 10*time.Second {
+			t.Fatalf("wait %s under the slow rate", v.Wait(time.Now()))
+		}
+		doc = fast // the event that was taken costs an interval of the new rate
+		if wait := l.take(time.Now(), alice, 1).Wait(time.Now()); wait <= 0 || wait > 100*time.Millisecond {
+			t.Fatalf("wait %s under the fast rate, want up to its interval", wait)
+		}
+		doc = policy.Empty()
+		if v := l.take(time.Now(), alice, 1000); !v.Allowed {
+			t.Fatal("refused without a limit")
+		}
+	})
+}
+
+func TestPeekChargesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, window: 1/1h, window_at: release}`)), time.Millisecond)
+		for range 3 {
+			if v := l.peek(time.Now(), alice, 1); !v.Allowed {
+				t.Fatal("peek was charged")
+			}
+		}
+		if v := l.take(time.Now(), alice, 1); !v.Allowed {
+			t.Fatal("take refused")
+		}
+		if v := l.peek(time.Now(), alice, 1); v.Allowed {
+			t.Fatal("take was not charged")
+		}
+	})
+}
+
+func TestIdleCellsCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		doc := mustPolicy(t, "  - {user: alice, rate: 1/1h}\n  - {user: \"*\", rate: 1/s}\n  - {user: carol, window: 1/1h, window_at: release}")
+		l := newLimiter(fixed(doc), time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		go l.sweep(ctx)
+		for _, user := range []string{"alice", "bob", "carol"} {
+			l.take(time.Now(), lite.Cell{User: user, Model: "gpt"}, 1)
+		}
+		l.take(time.Now(), lite.Cell{Model: "gpt"}, 1)
+		time.Sleep(2 * time.Minute)
+		if n := l.len(); n != 2 {
+			t.Fatalf("%d states after two minutes, want those that owe an hour", n)
+		}
+		if v := l.take(time.Now(), alice, 1); v.Allowed {
+			t.Fatal("a state that owes was dropped")
+		}
+		time.Sleep(2 * time.Hour)
+		if n := l.len(); n != 0 {
+			t.Fatalf("%d states when nobody owes", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
