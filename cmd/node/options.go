@@ -66,7 +66,8 @@ type Options struct {
 	// InFlight is how many messages of one bucket Group may have out at once; 1 is
 	// strict order.
 	InFlight int `mapstructure:"in-flight"`
-	// MaxAttempts is how often a message is delivered before it is a dead letter.
+	// MaxAttempts is how often a message is delivered before it is a dead letter,
+	// whatever became of its consumers; compare Attempts.
 	MaxAttempts int `mapstructure:"max-attempts"`
 	// MaxSuspend bounds one suspend.
 	MaxSuspend time.Duration `mapstructure:"max-suspend"`
@@ -87,9 +88,10 @@ type Options struct {
 	Policy string `mapstructure:"policy"`
 	Keys   string `mapstructure:"keys"`
 
-	// RequestTimeout is how long a caller waits that names no time; MaxTimeout bounds
-	// what it may name.
+	// RequestTimeout is how long a caller waits that names no time, AsyncTimeout how
+	// long an asynchronous request may take; MaxTimeout bounds what a caller may name.
 	RequestTimeout time.Duration `mapstructure:"request-timeout"`
+	AsyncTimeout   time.Duration `mapstructure:"async-timeout"`
 	MaxTimeout     time.Duration `mapstructure:"max-timeout"`
 	// KeepAlive is the time between comments on a stream whose request is queued.
 	KeepAlive time.Duration `mapstructure:"keep-alive"`
@@ -102,11 +104,18 @@ type Options struct {
 	// Invisible is the lease of a running request; it is renewed while the request
 	// runs, so this is how long a request of a dead pool stays hidden.
 	Invisible time.Duration `mapstructure:"invisible"`
+	// Attempts is how often the pool tries a request that fails at its model, with
+	// BackoffMin before the second attempt, doubling up to BackoffMax.
+	Attempts   int           `mapstructure:"attempts"`
+	BackoffMin time.Duration `mapstructure:"backoff-min"`
+	BackoffMax time.Duration `mapstructure:"backoff-max"`
 	// Grace is how long running requests may take to finish at stop.
 	Grace time.Duration `mapstructure:"grace"`
 	// Models says where requests go, by model; the name "*" takes every other model.
 	Models []ModelOptions `mapstructure:"models"`
 
+	// Version is told by metrics.
+	Version string `mapstructure:"-"`
 	// Log receives what an operator should know; nil discards it.
 	Log *slog.Logger `mapstructure:"-"`
 }
@@ -157,8 +166,9 @@ type ModelOptions struct {
 	FirstByte time.Duration `mapstructure:"first-byte-timeout"`
 	Idle      time.Duration `mapstructure:"idle-timeout"`
 	Total     time.Duration `mapstructure:"total-timeout"`
-	// Conns bounds the connections to the server; 0 is no bound beside Workers.
-	Conns int `mapstructure:"conns"`
+	// Concurrency bounds the requests that run there at once, in each pool; 0 is no
+	// bound beside Workers.
+	Concurrency int `mapstructure:"concurrency"`
 }
 
 // Key is an API key of an upstream; it prints as "***".
@@ -196,12 +206,16 @@ func Defaults() Options {
 		Flush:          FlushFsync,
 		Cache:          128 * MiB,
 		MaxBody:        4 * MiB,
-		RequestTimeout: time.Minute,
-		MaxTimeout:     10 * time.Minute,
+		RequestTimeout: 10 * time.Minute,
+		AsyncTimeout:   time.Hour,
+		MaxTimeout:     24 * time.Hour,
 		KeepAlive:      15 * time.Second,
 		Workers:        64,
 		Adapter:        AdapterStubs,
 		Invisible:      30 * time.Second,
+		Attempts:       3,
+		BackoffMin:     200 * time.Millisecond,
+		BackoffMax:     30 * time.Second,
 		Grace:          10 * time.Second,
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/mq"
 )
 
 // ErrOptions is wrapped by every fault of an [Options].
@@ -39,7 +40,7 @@ func within[T cmp.Ordered](f *faults, key string, v, lo, hi T) {
 // faults of a configuration are told at once, by key.
 const (
 	maxTTL      = 30 * 24 * time.Hour
-	maxWorkers  = 100_000
+	maxWorkers  = mq.MaxWorkers
 	maxDuration = 30 * 24 * time.Hour
 )
 
@@ -61,13 +62,20 @@ func (o Options) Validate() error {
 	within(&f, "cache", o.Cache, MiB, TiB)
 	within(&f, "max-body", o.MaxBody, KiB, 64*MiB)
 	within(&f, "request-timeout", o.RequestTimeout, time.Millisecond, maxDuration)
+	within(&f, "async-timeout", o.AsyncTimeout, time.Millisecond, maxDuration)
 	within(&f, "max-timeout", o.MaxTimeout, time.Millisecond, maxDuration)
 	if o.RequestTimeout > o.MaxTimeout {
 		f.add("request-timeout", "%v is over max-timeout %v", o.RequestTimeout, o.MaxTimeout)
 	}
+	if o.AsyncTimeout > o.MaxTimeout {
+		f.add("async-timeout", "%v is over max-timeout %v", o.AsyncTimeout, o.MaxTimeout)
+	}
 	within(&f, "keep-alive", o.KeepAlive, 100*time.Millisecond, time.Hour)
 	within(&f, "workers", o.Workers, 1, maxWorkers)
 	within(&f, "invisible", o.Invisible, time.Second, 12*time.Hour)
+	within(&f, "attempts", o.Attempts, 1, 1000)
+	within(&f, "backoff-min", o.BackoffMin, time.Millisecond, time.Hour)
+	within(&f, "backoff-max", o.BackoffMax, o.BackoffMin, time.Hour)
 	within(&f, "grace", o.Grace, 0, time.Hour)
 	for i, t := range o.Topics {
 		t.validate(&f, fmt.Sprintf("topics[%d]", i))
@@ -76,6 +84,9 @@ func (o Options) Validate() error {
 		g.validate(&f, fmt.Sprintf("groups[%d]", i))
 	}
 	o.validateModels(&f)
+	if o.Parts.Has(Gateway) && o.Keys == "" {
+		f.add("keys", "is empty: nobody could be let in; make a key with penstock keys create")
+	}
 	return errors.Join(f...)
 }
 
@@ -195,5 +206,5 @@ func (m ModelOptions) validate(f *faults, key string) {
 	within(f, key+".first-byte-timeout", m.FirstByte, 0, maxDuration)
 	within(f, key+".idle-timeout", m.Idle, 0, maxDuration)
 	within(f, key+".total-timeout", m.Total, 0, maxDuration)
-	within(f, key+".conns", m.Conns, 0, maxWorkers)
+	within(f, key+".concurrency", m.Concurrency, 0, maxWorkers)
 }

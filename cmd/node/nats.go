@@ -1,0 +1,101 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/penstockmq/penstock/broker/admin"
+	"github.com/penstockmq/penstock/consumer/reply"
+)
+
+const (
+	natsReconnectWait = 250 * time.Millisecond
+	// natsTry bounds one attempt to reach JetStream.
+	natsTry = 2 * time.Second
+)
+
+// startNATS embeds a server, or connects to the one that is elsewhere, or both. A
+// process without gateway and pool needs no connection.
+func (n *Node) startNATS(ctx context.Context) error {
+	opts := []nats.Option{
+		nats.Name("penstock"), nats.MaxReconnects(-1), nats.ReconnectWait(natsReconnectWait),
+		nats.RetryOnFailedConnect(true),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil && !n.stopping.Load() {
+				n.log.Warn("nats connection lost", "error", err)
+			}
+		}),
+		nats.ReconnectHandler(func(*nats.Conn) { n.log.Info("nats connection back") }),
+	}
+	needed := n.opts.Parts&(Gateway|Pool) != 0
+	if n.opts.NATSURL == "" && n.opts.Parts.Has(NATS) {
+		server, err := reply.StartServer(reply.ServerOptions{
+			Addr: n.opts.NATS, Dir: filepath.Join(n.opts.Data, "nats"), Logger: n.log.With("part", "nats"),
+		})
+		if err != nil {
+			return err
+		}
+		n.onClose(func() error { server.Close(); return nil })
+		n.addrs.NATS = server.Addr().String()
+		if !needed {
+			return nil
+		}
+		if n.nats, err = server.Connect(opts...); err != nil {
+			return err
+		}
+	} else if needed {
+		url := n.opts.NATSURL
+		if url == "" {
+			url = "nats://" + n.opts.NATS
+		}
+		var err error
+		if n.nats, err = nats.Connect(url, opts...); err != nil {
+			return fmt.Errorf("nats-url: %w", err)
+		}
+	} else {
+		return nil
+	}
+	n.onClose(func() error { n.nats.Close(); return nil })
+	n.checks = append(n.checks, admin.Check{Name: "nats", Run: n.checkNATS})
+	return nil
+}
+
+var errNotConnected = errors.New("not connected")
+
+func (n *Node) checkNATS(context.Context) error {
+	if !n.nats.IsConnected() {
+		return errNotConnected
+	}
+	return nil
+}
+
+// openRequests opens the store of asynchronous requests. A NATS server elsewhere may
+// come up after us, so it is waited for until ctx ends.
+func (n *Node) openRequests(ctx context.Context) (*reply.Store, error) {
+	for told := false; ; told = true {
+		try, cancel := context.WithTimeout(ctx, natsTry)
+		store, err := reply.OpenStore(try, n.nats, reply.StoreOptions{})
+		cancel()
+		if err == nil {
+			return store, nil
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(context.Cause(ctx), err)
+		}
+		if n.nats.IsConnected() && !errors.Is(err, context.DeadlineExceeded) {
+			return nil, err // it is there and says no
+		}
+		if !told {
+			n.log.Warn("waiting for nats", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(natsReconnectWait):
+		}
+	}
+}
