@@ -68,8 +68,11 @@ func (x *exchange) async() error {
 		return x.c.storeError(err)
 	}
 	if err := x.enqueue(ctx, reply.Request{Async: true, Stream: x.q.stream}); err != nil {
+		x.endRecord(err)
 		x.c.refuse(err)
-		x.abandon(err)
+		if x.sent { // its outcome is unknown
+			x.withdraw()
+		}
 		return nil
 	}
 	x.g.metrics.Async.Add(1)
@@ -78,8 +81,12 @@ func (x *exchange) async() error {
 	}
 	x.noteHandle()
 	if ctx.Err() != nil { // the caller has left without learning the id
-		x.abandon(errCallerGone)
-		return reason(context.Cause(ctx))
+		err := reason(context.Cause(ctx))
+		x.endRecord(err)
+		x.c.refuse(err)
+		x.withdraw()
+		x.g.admission.leave(time.Now(), x.place)
+		return nil
 	}
 	return x.accepted(rec)
 }
@@ -107,20 +114,16 @@ func (x *exchange) noteHandle() {
 	}
 }
 
-// abandon ends a record whose request nobody will ask for. A worker that meets the message after it does not run it.
-func (x *exchange) abandon(err error) {
+// endRecord ends the record of a request that was not accepted. A worker that meets the message after it does not run it.
+func (x *exchange) endRecord(err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
 	defer cancel()
 	row := statusOf(err)
-	failErr := x.g.opts.Requests.Fail(ctx, x.c.id, reply.Failure{Status: row.http, Code: row.code, Type: row.kind, Message: row.condition.Error()})
+	failErr := x.g.opts.Requests.Fail(ctx, x.c.id, reply.Failure{
+		Status: row.http, Code: row.code, Type: row.kind, Message: row.condition.Error(),
+	})
 	if failErr != nil && !errors.Is(failErr, reply.ErrFinal) {
 		x.g.opts.Log.Warn("record of a refused request not ended", "request_id", x.c.id, "error", failErr)
-	}
-	if x.sent {
-		x.withdraw()
-	}
-	if x.place != nil {
-		x.g.admission.leave(time.Now(), x.place)
 	}
 }
 

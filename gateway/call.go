@@ -34,6 +34,8 @@ type call struct {
 	queued  time.Time // the request went into a bucket; zero: it did not
 	begun   time.Time // a worker took it; zero: none has
 
+	held int64 // bytes set aside for the body
+
 	wrote  bool // the header is out
 	events bool // what is being written is an event stream
 	abort  bool // the answer cannot be ended well: the connection is to be cut
@@ -57,8 +59,11 @@ func (g *Gateway) newCall(w http.ResponseWriter, r *http.Request, route string) 
 // newID has 130 random bits, so that ids neither meet nor can be guessed; all of it fits into a NATS subject.
 func newID() string { return "req_" + strings.ToLower(rand.Text()) }
 
-// body reads the request's body within its time.
+// body reads the request's body within its time. Its bytes stay set aside until release.
 func (c *call) body() ([]byte, error) {
+	if err := c.reserve(); err != nil {
+		return nil, err
+	}
 	// The deadline must be gone before the wait: net/http reads on in the background to see the caller leave, and takes a
 	// time-out there for just that. A writer without deadlines (tests) is read without.
 	bounded := c.rc.SetReadDeadline(time.Now().Add(c.g.opts.BodyTimeout)) == nil
@@ -69,6 +74,24 @@ func (c *call) body() ([]byte, error) {
 		}
 	}
 	return body, err
+}
+
+// reserve sets memory aside for the body: as much as it says it has, or may have if it does not say.
+func (c *call) reserve() error {
+	c.held = c.g.opts.MaxBodyBytes
+	if n := c.r.ContentLength; n >= 0 && n < c.held {
+		c.held = n
+	}
+	if most := c.g.opts.MaxBufferBytes; c.g.buffered.Add(c.held) > most {
+		return after(errBusy, time.Second, "the gateway holds %d bytes of bodies, its maximum", most)
+	}
+	return nil
+}
+
+// release gives the memory back. It may be called more than once.
+func (c *call) release() {
+	c.g.buffered.Add(-c.held)
+	c.held = 0
 }
 
 // queueTime is how long the request was in its bucket, so far if no worker has it.

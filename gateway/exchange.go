@@ -107,7 +107,10 @@ func (x *exchange) enqueue(ctx context.Context, r reply.Request) error {
 	if err := x.admit(ctx, r.Async); err != nil {
 		return err
 	}
-	if err := x.send(ctx, r); err != nil {
+	err := x.send(ctx, r)
+	x.q.body = nil // the wait may be long
+	x.c.release()
+	if err != nil {
 		x.g.admission.refund(time.Now(), x.place)
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstockmq/penstock/consumer/reply"
@@ -18,6 +19,7 @@ type Gateway struct {
 	canceller *reply.Canceller
 	mux       *http.ServeMux // immutable after New
 	metrics   Metrics
+	buffered  atomic.Int64 // bytes set aside for bodies that the broker does not have yet
 
 	// draining ends when the gateway begins to stop: what is still queued is given up. ended ends when the grace of
 	// running requests is over.

@@ -66,6 +66,8 @@ type Options struct {
 	Grace time.Duration
 	// MaxBodyBytes bounds a body. Default 4 MiB, the broker's own bound.
 	MaxBodyBytes int64
+	// MaxBufferBytes bounds the bodies held at once, each from its arrival until the broker has it. Default 512 MiB.
+	MaxBufferBytes int64
 	// MaxActive bounds the requests held at once. Default 65,536.
 	MaxActive int
 
@@ -146,11 +148,17 @@ func (o *Options) fillBounds() (errs []error) {
 	if o.MaxBodyBytes == 0 {
 		o.MaxBodyBytes = 4 << 20
 	}
+	if o.MaxBufferBytes == 0 {
+		o.MaxBufferBytes = max(512<<20, o.MaxBodyBytes)
+	}
 	if o.MaxActive == 0 {
 		o.MaxActive = 1 << 16
 	}
 	if o.MaxBodyBytes < 1 || o.MaxActive < 1 {
 		errs = append(errs, errors.New("max_body_bytes, max_active: want 1 or more"))
+	}
+	if o.MaxBufferBytes < o.MaxBodyBytes {
+		errs = append(errs, fmt.Errorf("max_buffer_bytes: less than max_body_bytes, %d", o.MaxBodyBytes))
 	}
 	return errs
 }

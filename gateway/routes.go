@@ -40,6 +40,7 @@ func (g *Gateway) handle(route string, m methods) http.HandlerFunc {
 		c := g.newCall(w, r, route)
 		active := g.metrics.Active.Add(1)
 		defer g.metrics.Active.Add(-1)
+		defer c.release()
 		if err := g.serve(c, m, active); err != nil {
 			c.refuse(err)
 		}

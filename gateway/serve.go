@@ -40,13 +40,15 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: headerReadMax,
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytes,
-		ErrorLog:          slog.NewLogLogger(g.opts.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(g.opts.Log.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }() // ends at the latest with srv.Close below
 	select {
-	case err := <-failed:
-		return fmt.Errorf("gateway: %w", err)
+	case err := <-failed: // the listener broke: nobody can come any more
+		g.startDrain(errStopping)
+		g.endRuns(errStopping)
+		return fmt.Errorf("gateway: %w", errors.Join(err, srv.Close()))
 	case <-ctx.Done():
 	}
 	return g.stop(srv, failed)

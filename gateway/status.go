@@ -34,7 +34,6 @@ var (
 	errReplies      = errors.New("the reply service cannot be reached")
 	errNoAsync      = errors.New("asynchronous requests are not enabled on this gateway")
 	errUpstream     = errors.New("the model gave no usable answer")
-	errIncomplete   = errors.New("the answer broke off before its end")
 	errInternal     = errors.New("internal error")
 	errCallerGone   = errors.New("the caller went away")
 )
@@ -82,7 +81,6 @@ var statusTable = [...]status{
 	{errReplies, http.StatusServiceUnavailable, typeServer, "reply_unavailable"},
 	{errNoAsync, http.StatusNotImplemented, typeInvalid, "async_unavailable"},
 	{errUpstream, http.StatusBadGateway, typeServer, "upstream_error"},
-	{errIncomplete, http.StatusBadGateway, typeServer, "upstream_incomplete"},
 	{errCallerGone, statusCallerGone, typeInvalid, "client_closed_request"}, // counted, never sent
 	{errInternal, http.StatusInternalServerError, typeServer, "internal_error"},
 }

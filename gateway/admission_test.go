@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/suspend/limit"
+	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+var t0 = time.Unix(1_767_225_600, 0) // a whole minute
+
+func windowOf(n int64, d time.Duration) policy.Limits {
+	return policy.Limits{Window: &limit.FixedWindow{Limit: n, Window: d}}
+}
+
+func retryOf(t *testing.T, err, condition error) time.Duration {
+	t.Helper()
+	var f *fault
+	if !errors.Is(err, condition) || !errors.As(err, &f) {
+		t.Fatalf("error %v, want %v", err, condition)
+	}
+	return f.retry
+}
+
+// Retry-After of the window is the exact end of it: then the same ask passes, a moment before it does not.
+func TestWindowRetryIsTrue(t *testing.T) {
+	a := newAdmission()
+	q := ask{cell: lite.Cell{User: "u", Model: "m"}, limits: windowOf(2, time.Minute)}
+	now := t0.Add(17 * time.Second)
+	for range 2 {
+		p, err := a.take(now, q)
+		must(t, err)
+		a.leave(now, p)
+	}
+	_, err := a.take(now, q)
+	retry := retryOf(t, err, errRate)
+	if retry != 43*time.Second {
+		t.Errorf("retry after %s", retry)
+	}
+	if _, err := a.take(now.Add(retry-1), q); err == nil {
+		t.Error("passes before its time")
+	}
+	if _, err := a.take(now.Add(retry), q); err != nil {
+		t.Errorf("does not pass at its time: %v", err)
+	}
+}
+
+func TestFailedSendIsNotCharged(t *testing.T) {
+	a := newAdmission()
+	q := ask{cell: lite.Cell{User: "u", Model: "m"}, limits: windowOf(1, time.Minute)}
+	for range 3 {
+		p, err := a.take(t0, q)
+		must(t, err)
+		a.refund(t0, p)
+		a.refund(t0, p) // once only
+	}
+	p, err := a.take(t0, q)
+	must(t, err)
+	if _, err := a.take(t0, q); !errors.Is(err, errRate) {
+		t.Fatalf("second one: %v", err)
+	}
+	// A refund of the last window gives nothing to this one.
+	later := t0.Add(time.Minute)
+	if _, err := a.take(later, q); err != nil {
+		t.Fatal(err)
+	}
+	a.refund(later, p)
+	if _, err := a.take(later, q); !errors.Is(err, errRate) {
+		t.Fatalf("after a late refund: %v", err)
+	}
+}
+
+// A window that the pool enforces does not refuse here.
+func TestReleaseWindowQueues(t *testing.T) {
+	a := newAdmission()
+	l := windowOf(1, time.Minute)
+	l.WindowAt = policy.Release
+	for range 5 {
+		_, err := a.take(t0, ask{cell: lite.Cell{User: "u", Model: "m"}, limits: l})
+		must(t, err)
+	}
+}
+
+func TestDepthCaps(t *testing.T) {
+	a := newAdmission()
+	q := ask{cell: lite.Cell{User: "u", Model: "m"}, bytes: 10, limits: policy.Limits{Depth: 2, DepthBytes: 25}}
+	first, err := a.take(t0, q)
+	must(t, err)
+	_, err = a.take(t0, q)
+	must(t, err)
+	_, err = a.take(t0, q)
+	retryOf(t, err, errQueueFull)
+	a.leave(t0, first)
+	big := q
+	big.bytes = 16
+	_, err = a.take(t0, big)
+	retryOf(t, err, errQueueFull)
+	big.bytes = 26
+	if _, err = a.take(t0, big); !errors.Is(err, errTooLarge) {
+		t.Errorf("one that never fits: %v", err)
+	}
+	other := q
+	other.cell.User = "v"
+	if _, err := a.take(t0, other); err != nil {
+		t.Errorf("another cell: %v", err)
+	}
+}
+
+// The promise of a place: with a rate it is one interval, the next refused caller is told the next one, and nobody is told
+// more than the time in which the whole bucket drains.
+func TestQueueFullPromises(t *testing.T) {
+	a := newAdmission()
+	l := policy.Limits{Depth: 3, Leaky: &limit.LeakyBucket{Rate: limit.Rate{Events: 1, Per: 2 * time.Second}}}
+	q := ask{cell: lite.Cell{User: "u", Model: "m"}, limits: l}
+	for range 3 {
+		_, err := a.take(t0, q)
+		must(t, err)
+	}
+	for i, want := range []time.Duration{2 * time.Second, 4 * time.Second, 6 * time.Second, 6 * time.Second} {
+		_, err := a.take(t0, q)
+		if got := retryOf(t, err, errQueueFull); got != want {
+			t.Errorf("refusal %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+// Without a limit the measured pace counts; a bucket that stands still is expected to do so for as long again.
+func TestQueueFullMeasuresDrain(t *testing.T) {
+	var d drain
+	d.last = t0
+	now := t0
+	for range 20 {
+		now = now.Add(500 * time.Millisecond)
+		d.freed(now)
+	}
+	if got := d.promise(now, pace{}, 100); got != 500*time.Millisecond {
+		t.Errorf("at the measured pace: %s", got)
+	}
+	d.promised = time.Time{}
+	now = now.Add(30 * time.Second)
+	if got := d.promise(now, pace{}, 100); got != 30*time.Second {
+		t.Errorf("after 30 s of silence: %s", got)
+	}
+}
+
+// With a window at release, only its end is a sure time.
+func TestQueueFullWaitsForTheWindow(t *testing.T) {
+	l := windowOf(100, time.Minute)
+	l.WindowAt = policy.Release
+	now := t0.Add(5 * time.Second)
+	d := drain{last: now}
+	if got := d.promise(now, paceOf(l, now), 100); got != 55*time.Second {
+		t.Errorf("%s, want the end of the window", got)
+	}
+}
+
+func TestAsyncPlaceEndsWithItsDeadline(t *testing.T) {
+	a := newAdmission()
+	q := ask{cell: lite.Cell{User: "u", Model: "m"}, limits: policy.Limits{Depth: 1}, async: "req_1", until: t0.Add(time.Minute)}
+	_, err := a.take(t0, q)
+	must(t, err)
+	if p := a.find(q.cell, "req_1"); p == nil || len(a.oldest(q.cell, 5)) != 1 {
+		t.Fatal("the place is not found")
+	}
+	if _, err := a.take(t0.Add(time.Minute-1), q); err == nil {
+		t.Fatal("the place is free before the deadline")
+	}
+	q.until = t0.Add(time.Hour)
+	if _, err := a.take(t0.Add(time.Minute), q); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// C129: memory follows what is queued. The books of cells, against a naive count.
+func TestAdmissionKeepsBooks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := newAdmission()
+		now := t0
+		held := map[*place]bool{}
+		users := rapid.SampledFrom([]string{"a", "b", "c"})
+		limits := []policy.Limits{{}, {Depth: 2}, windowOf(2, time.Second)}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 700).Draw(t, "ms")) * time.Millisecond)
+			if rapid.Bool().Draw(t, "take") {
+				q := ask{cell: lite.Cell{User: users.Draw(t, "user"), Model: "m"}, bytes: 3}
+				q.limits = limits[rapid.IntRange(0, 2).Draw(t, "limits")]
+				if rapid.Bool().Draw(t, "async") {
+					q.async, q.until = "id", now.Add(time.Hour)
+				}
+				if p, err := a.take(now, q); err == nil {
+					held[p] = true
+				}
+				continue
+			}
+			for p := range held {
+				if rapid.Bool().Draw(t, "refund") {
+					a.refund(now, p)
+				} else {
+					a.leave(now, p)
+				}
+				delete(held, p)
+				break
+			}
+			if _, queued := a.counts(); queued != int64(len(held)) {
+				t.Fatalf("%d places counted, %d held", queued, len(held))
+			}
+		}
+		for p := range held {
+			a.leave(now, p)
+		}
+		a.mu.Lock()
+		a.dropDue(now.Add(2 * time.Second))
+		a.mu.Unlock()
+		if cells, queued := a.counts(); cells != 0 || queued != 0 || a.drop.Len() != 0 {
+			t.Fatalf("%d cells, %d places, %d timers are left", cells, queued, a.drop.Len())
+		}
+	})
+}
