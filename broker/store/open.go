@@ -114,7 +114,7 @@ func (s *Store) pebbleOptions(o Options) *pebble.Options {
 		})
 	}
 	po := &pebble.Options{
-		FS:                          &walFS{FS: fs, gate: &s.gate},
+		FS:                          &walFS{FS: fs, gate: &s.gate, log: o.Logger},
 		FormatMajorVersion:          formatMajorVersion,
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemTableBytes),

@@ -21,10 +21,17 @@ func (s *Store) get(key []byte) ([]byte, error) {
 	case errors.Is(err, pebble.ErrNotFound):
 		return nil, ErrNotFound
 	case err != nil:
-		return nil, fmt.Errorf("read: %w", err)
+		return nil, readError(err)
 	}
 	out := bytes.Clone(value)
 	return out, closer.Close()
+}
+
+func readError(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return fmt.Errorf("%w: read: %w", ErrCorrupt, err)
+	}
+	return fmt.Errorf("read: %w", err)
 }
 
 // scan calls fn for the keys from lower to before upper, until it returns false or
@@ -35,14 +42,18 @@ func (s *Store) scan(lower, upper []byte, fn func(key, value []byte) (bool, erro
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
-		return fmt.Errorf("read: %w", err)
+		return readError(err)
 	}
 	// Close also reports what stopped the iteration.
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() {
+		if cerr := it.Close(); cerr != nil {
+			err = errors.Join(err, readError(cerr))
+		}
+	}()
 	for ok := it.First(); ok; ok = it.Next() {
 		value, err := it.ValueAndErr()
 		if err != nil {
-			return fmt.Errorf("read: %w", err)
+			return readError(err)
 		}
 		if more, err := fn(it.Key(), value); err != nil || !more {
 			return err
@@ -127,11 +138,11 @@ func (s *Store) Bucket(topic uint16, name string) (b Bucket, ok bool, err error)
 	}
 	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
 	if err != nil {
-		return Bucket{}, false, fmt.Errorf("read: %w", err)
+		return Bucket{}, false, readError(err)
 	}
 	defer func() {
 		if cerr := it.Close(); cerr != nil {
-			b, ok, err = Bucket{}, false, errors.Join(err, cerr)
+			b, ok, err = Bucket{}, false, errors.Join(err, readError(cerr))
 		}
 	}()
 	if !it.SeekPrefixGE(appendBucketKey(make([]byte, 0, 80), topic, name)) {
@@ -139,7 +150,7 @@ func (s *Store) Bucket(topic uint16, name string) (b Bucket, ok bool, err error)
 	}
 	value, err := it.ValueAndErr()
 	if err != nil {
-		return Bucket{}, false, fmt.Errorf("read: %w", err)
+		return Bucket{}, false, readError(err)
 	}
 	b, err = decodeBucket(it.Key(), value)
 	return b, err == nil, err

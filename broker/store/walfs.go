@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+	"log/slog"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -63,6 +65,7 @@ type syncGate struct {
 type walFS struct {
 	vfs.FS
 	gate *syncGate
+	log  *slog.Logger
 }
 
 // walCategory is what Pebble calls its log files when it creates them.
@@ -82,7 +85,7 @@ func (fs *walFS) wrap(f vfs.File, category vfs.DiskWriteCategory, err error) (vf
 	if err != nil || category != walCategory {
 		return f, err
 	}
-	return &walFile{File: f, gate: fs.gate}, nil
+	return &walFile{File: f, gate: fs.gate, log: fs.log}, nil
 }
 
 func (fs *walFS) Unwrap() vfs.FS { return fs.FS }
@@ -91,8 +94,10 @@ func (fs *walFS) Unwrap() vfs.FS { return fs.FS }
 // it when that goroutine has ended.
 type walFile struct {
 	vfs.File
-	gate *syncGate
-	owed bool // a sync was skipped since the last real one
+	gate   *syncGate
+	log    *slog.Logger
+	owed   bool  // a sync was skipped since the last real one
+	failed error // of a real sync
 }
 
 func (f *walFile) Sync() error {
@@ -119,22 +124,30 @@ func (f *walFile) skip() bool {
 	return true
 }
 
+// settle makes a real sync. One that failed is never tried again: the kernel may
+// have dropped the pages, and would report success for what is left.
 func (f *walFile) settle(sync func() error) error {
-	if err := sync(); err != nil {
-		return err
+	if f.failed != nil {
+		return f.failed
+	}
+	if f.failed = sync(); f.failed != nil {
+		return f.failed
 	}
 	f.owed = false
 	f.gate.real.Add(1)
 	return nil
 }
 
-// Close makes up for skipped syncs; see the second invariant above.
+// Close makes up for skipped syncs; see the second invariant above. Pebble ends the
+// process when it fails while turning to a new file, which is right: what Wait vouched for is
+// on disk, and with no newer file the next start takes the damage for the log's end.
 func (f *walFile) Close() error {
+	err := f.failed
 	if f.owed {
-		if err := f.settle(f.File.SyncData); err != nil {
-			_ = f.File.Close() // the failed sync is what matters
-			return err
-		}
+		err = f.settle(f.File.SyncData)
 	}
-	return f.File.Close()
+	if err != nil {
+		f.log.Error("log_close_failed", "error", err)
+	}
+	return errors.Join(err, f.File.Close())
 }
