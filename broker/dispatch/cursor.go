@@ -118,6 +118,7 @@ func (c *cursor) reach(off Offset) {
 		c.window = append(c.window, place{state: state})
 		c.tally(state, +1)
 	}
+	c.skipDead()
 }
 
 // set moves a place to another state and keeps the counts.

@@ -66,7 +66,9 @@ const (
 	PutBucket Op = iota
 	// DeleteBucket: Bucket, Name.
 	DeleteBucket
-	// DeleteMessages: Bucket, offsets Offset ≤ o < To, all of them present.
+	// DeleteMessages: Bucket, offsets Offset ≤ o < To. Each was written once and is
+	// deleted once, but that one which was killed before a restart may be deleted
+	// again after it.
 	DeleteMessages
 	// PutCursor: Group, Bucket, Cursor.
 	PutCursor

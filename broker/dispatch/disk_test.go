@@ -1,0 +1,188 @@
+package dispatch
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/penstockmq/penstock/suspend"
+)
+
+// tester is what of testing.T and rapid.T the helpers need.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+var _ tester = (*testing.T)(nil)
+
+type (
+	messageKey struct {
+		bucket BucketID
+		off    Offset
+	}
+	cursorKey struct {
+		group  GroupID
+		bucket BucketID
+	}
+	leaseKey struct {
+		group  GroupID
+		bucket BucketID
+		off    Offset
+	}
+	holdKey struct {
+		group  GroupID
+		target suspend.Target
+	}
+	subscriptionKey struct {
+		group  GroupID
+		client string
+	}
+)
+
+// disk is the store as the writes of a machine make it. It refuses a write that a
+// store would not stand: the deletion of a message that is not there.
+type disk struct {
+	t             tester
+	topic         TopicConfig
+	groups        []GroupConfig
+	buckets       map[string]BucketState
+	messages      map[messageKey]bool
+	cursors       map[cursorKey]CursorState
+	leases        map[leaseKey]LeaseState
+	holds         map[holdKey]suspend.Hold
+	subscriptions map[subscriptionKey]SubscriptionState
+	expiry        map[BucketID]ExpiryEntry
+	dead          []Write
+	// ghosts are messages that were killed before a restart: a machine that starts
+	// takes them for present until they are read.
+	ghosts map[messageKey]bool
+}
+
+func newDisk(t tester, topic TopicConfig, groups ...GroupConfig) *disk {
+	return &disk{
+		t: t, topic: topic, groups: groups,
+		buckets: map[string]BucketState{}, messages: map[messageKey]bool{},
+		cursors: map[cursorKey]CursorState{}, leases: map[leaseKey]LeaseState{},
+		holds: map[holdKey]suspend.Hold{}, subscriptions: map[subscriptionKey]SubscriptionState{},
+		expiry: map[BucketID]ExpiryEntry{}, ghosts: map[messageKey]bool{},
+	}
+}
+
+func (d *disk) apply(writes []Write) {
+	d.t.Helper()
+	for i := range writes {
+		d.write(&writes[i])
+	}
+	for key := range d.messages { // no message outlives its bucket
+		if d.byID(key.bucket) == nil {
+			d.t.Fatalf("message %v is left of a bucket that is gone", key)
+		}
+	}
+}
+
+func (d *disk) write(w *Write) {
+	d.t.Helper()
+	switch w.Op {
+	case PutBucket:
+		d.buckets[w.State.Name] = *w.State
+	case DeleteBucket:
+		if d.buckets[w.Name].ID != w.Bucket {
+			d.t.Fatalf("delete bucket %q with id %d, have %d", w.Name, w.Bucket, d.buckets[w.Name].ID)
+		}
+		delete(d.buckets, w.Name)
+	case DeleteMessages:
+		for off := w.Offset; off < w.To; off++ {
+			if key := (messageKey{w.Bucket, off}); d.messages[key] {
+				delete(d.messages, key)
+			} else if !d.ghosts[key] {
+				d.t.Fatalf("delete of message %d in %q, which is not there", off, w.Name)
+			}
+		}
+	case PutCursor:
+		c := *w.Cursor
+		c.Settled, c.Returned = slices.Clone(c.Settled), slices.Clone(c.Returned)
+		d.cursors[cursorKey{w.Group, w.Bucket}] = c
+	case DeleteCursor:
+		delete(d.cursors, cursorKey{w.Group, w.Bucket})
+	case PutLease:
+		d.leases[leaseKey{w.Lease.Group, w.Lease.Bucket, w.Lease.Offset}] = *w.Lease
+	case DeleteLease:
+		delete(d.leases, leaseKey{w.Group, w.Bucket, w.Offset})
+	case PutHold:
+		d.holds[holdKey{w.Group, w.Hold.Target}] = *w.Hold
+	case DeleteHold:
+		delete(d.holds, holdKey{w.Group, w.Hold.Target})
+	case DeadLetter:
+		if !d.messages[messageKey{w.Bucket, w.Offset}] {
+			d.t.Fatalf("dead letter of message %d in %q, which is not there", w.Offset, w.Name)
+		}
+		d.dead = append(d.dead, *w)
+	case ReserveBuckets:
+		d.topic.NextBucket = w.Sequence
+	case PutSubscription:
+		d.subscriptions[subscriptionKey{w.Group, w.Subscription.Client}] = *w.Subscription
+	case DeleteSubscription:
+		delete(d.subscriptions, subscriptionKey{w.Group, w.Subscription.Client})
+	case PutExpiry:
+		if old, twice := d.expiry[w.Bucket]; twice {
+			d.t.Fatalf("second expiry entry of %q: %v and %v", w.Name, old.At, w.At)
+		}
+		d.expiry[w.Bucket] = ExpiryEntry{At: w.At, Bucket: w.Bucket, Name: w.Name}
+	case DeleteExpiry:
+		delete(d.expiry, w.Bucket)
+	default:
+		d.t.Fatalf("unknown op %d", w.Op)
+	}
+}
+
+func (d *disk) byID(id BucketID) *BucketState {
+	for _, s := range d.buckets {
+		if s.ID == id {
+			return &s
+		}
+	}
+	return nil
+}
+
+// start is a machine as a broker would rebuild it from this disk.
+func (d *disk) start(now time.Time) *Machine {
+	d.topic.Epoch++
+	m := New(d.topic)
+	for _, g := range d.groups {
+		m.AddGroup(g)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.buckets)) {
+		for s, off := d.buckets[name], d.buckets[name].Head; off < s.Tail; off++ {
+			if key := (messageKey{s.ID, off}); !d.messages[key] {
+				d.ghosts[key] = true
+			}
+		}
+		m.RestoreBucket(d.buckets[name])
+	}
+	for _, k := range sorted(d.cursors) {
+		m.RestoreCursor(k.group, d.cursors[k])
+	}
+	for _, k := range sorted(d.leases) {
+		m.RestoreLease(d.leases[k])
+	}
+	for _, k := range sorted(d.holds) {
+		m.RestoreHold(k.group, d.holds[k])
+	}
+	for _, k := range sorted(d.subscriptions) {
+		m.RestoreSubscription(d.subscriptions[k])
+	}
+	m.SetBucketCount(len(d.buckets))
+	m.Start(now)
+	return m
+}
+
+// sorted are a map's keys in a fixed order.
+func sorted[K comparable, V any](m map[K]V) []K {
+	keys := slices.Collect(maps.Keys(m))
+	slices.SortFunc(keys, func(a, b K) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return keys
+}
