@@ -113,7 +113,7 @@ func (j *job) decide() (free func(), v mq.Verdict, ok bool) {
 		case free == nil:
 			j.p.opts.Metrics.Full.Add(1)
 			return nil, j.suspend(j.p.opts.SlotWait), false
-		case j.p.limiter.take(time.Now().Round(0), j.cell, cost).Allowed:
+		case j.p.limiter.ask(time.Now().Round(0), j.cell, cost, true).Allowed:
 			return free, mq.Verdict{}, true
 		}
 		free() // another request of this cell was faster

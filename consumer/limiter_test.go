@@ -87,18 +87,18 @@ func TestAChangeOfPolicyActsAndKeepsWhatIsOwed(t *testing.T) {
 		slow, fast := mustPolicy(t, `  - {user: alice, rate: 1/10s}`), mustPolicy(t, `  - {user: alice, rate: 10/s}`)
 		doc := slow
 		l := newLimiter(func() *policy.Document { return doc }, time.Millisecond)
-		if v := l.take(time.Now(), alice, 1); !v.Allowed {
+		if v := l.ask(time.Now(), alice, 1, true); !v.Allowed {
 			t.Fatal("first ask refused")
 		}
-		if v := l.take(time.Now(), alice, 1); v.Wait(time.Now()) != 10*time.Second {
+		if v := l.ask(time.Now(), alice, 1, true); v.Wait(time.Now()) != 10*time.Second {
 			t.Fatalf("wait %s under the slow rate", v.Wait(time.Now()))
 		}
 		doc = fast // the event that was taken costs an interval of the new rate
-		if wait := l.take(time.Now(), alice, 1).Wait(time.Now()); wait <= 0 || wait > 100*time.Millisecond {
+		if wait := l.ask(time.Now(), alice, 1, true).Wait(time.Now()); wait <= 0 || wait > 100*time.Millisecond {
 			t.Fatalf("wait %s under the fast rate, want up to its interval", wait)
 		}
 		doc = policy.Empty()
-		if v := l.take(time.Now(), alice, 1000); !v.Allowed {
+		if v := l.ask(time.Now(), alice, 1000, true); !v.Allowed {
 			t.Fatal("refused without a limit")
 		}
 	})
@@ -108,14 +108,14 @@ func TestPeekChargesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, window: 1/1h, window_at: release}`)), time.Millisecond)
 		for range 3 {
-			if v := l.peek(time.Now(), alice, 1); !v.Allowed {
+			if v := l.ask(time.Now(), alice, 1, false); !v.Allowed {
 				t.Fatal("peek was charged")
 			}
 		}
-		if v := l.take(time.Now(), alice, 1); !v.Allowed {
+		if v := l.ask(time.Now(), alice, 1, true); !v.Allowed {
 			t.Fatal("take refused")
 		}
-		if v := l.peek(time.Now(), alice, 1); v.Allowed {
+		if v := l.ask(time.Now(), alice, 1, false); v.Allowed {
 			t.Fatal("take was not charged")
 		}
 	})
@@ -128,14 +128,14 @@ func TestIdleCellsCostNothing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.sweep(ctx)
 		for _, user := range []string{"alice", "bob", "carol"} {
-			l.take(time.Now(), lite.Cell{User: user, Model: "gpt"}, 1)
+			l.ask(time.Now(), lite.Cell{User: user, Model: "gpt"}, 1, true)
 		}
-		l.take(time.Now(), lite.Cell{Model: "gpt"}, 1)
+		l.ask(time.Now(), lite.Cell{Model: "gpt"}, 1, true)
 		time.Sleep(2 * time.Minute)
 		if n := l.len(); n != 2 {
 			t.Fatalf("%d states after two minutes, want those that owe an hour", n)
 		}
-		if v := l.take(time.Now(), alice, 1); v.Allowed {
+		if v := l.ask(time.Now(), alice, 1, true); v.Allowed {
 			t.Fatal("a state that owes was dropped")
 		}
 		time.Sleep(2 * time.Hour)
@@ -145,4 +145,33 @@ func TestIdleCellsCostNothing(t *testing.T) {
 		cancel()
 		synctest.Wait()
 	})
+}
+
+// TestBacklogKeepsItsPace comes back for each release later than promised, as a message on its way through the broker
+// does. The lateness must not add up, nor must a late ask be let in early.
+func TestBacklogKeepsItsPace(t *testing.T) {
+	const releases, interval = 100, 50 * time.Millisecond
+	for _, late := range []time.Duration{0, 3 * time.Millisecond, 40 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 20/s}`)), time.Millisecond)
+			begin := time.Now()
+			for n := 0; n < releases; {
+				wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if wait > 0 {
+					time.Sleep(wait + late)
+					continue
+				}
+				if early := time.Duration(n)*interval - time.Since(begin); early > 0 {
+					t.Fatalf("%s late: release %d is %s early", late, n, early)
+				}
+				n++
+			}
+			if took := time.Since(begin); took > (releases-1)*interval+late {
+				t.Errorf("%s late: %d releases took %s, want %s and the last one's lateness", late, releases, took, (releases-1)*interval)
+			}
+		})
+	}
 }
