@@ -60,7 +60,7 @@ func dial(o Options) (*link, error) {
 			InsecureSkipVerify: o.InsecureSkipVerify, //nolint:gosec // the operator's choice, for self-signed brokers
 		})
 	}
-	conn, err := grpc.NewClient("passthrough:///"+o.Endpoint,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		// A broker that restarts is back within a second; the default's two minutes would be the outage.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -70,11 +70,15 @@ func dial(o Options) (*link, error) {
 		// RocketMQ's proxy takes more pings than this for an attack.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveMax)),
-		grpc.WithInitialWindowSize(1<<20),
-		grpc.WithInitialConnWindowSize(8<<20),
+		grpc.WithInitialWindowSize(1 << 20),
+		grpc.WithInitialConnWindowSize(8 << 20),
 		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDisableServiceConfig(),
-	)
+	}
+	if o.dialer != nil {
+		options = append(options, grpc.WithContextDialer(o.dialer))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+o.Endpoint, options...)
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}

@@ -1,6 +1,7 @@
 package mq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -76,6 +77,9 @@ type Options struct {
 	// SendBatch bounds the messages of one call. Messages whose Sends wait at the same time share one. Default 64 with
 	// a Penstock broker; 1 with any other, whose batches of lite messages are untested. Stubs only.
 	SendBatch int
+
+	// dialer connects in the place of TCP; for tests in memory.
+	dialer func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Bounds of options.
@@ -86,7 +90,7 @@ const (
 	maxInvisible = 12 * time.Hour
 )
 
-// checkEndpoint is what consumers and producers both need.
+// common checks and fills what consumers and producers both need.
 func (o *Options) common() []error {
 	var errs []error
 	if _, port, err := net.SplitHostPort(o.Endpoint); err != nil || port == "" {
