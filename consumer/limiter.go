@@ -18,7 +18,8 @@ const (
 	sweepPeriod = 10 * time.Second
 	sweepAfter  = time.Minute
 	// lateMax is how late an ask may be and still be charged as of the instant it was promised; see limitState.promised.
-	lateMax = 50 * time.Millisecond
+	// It bounds what a cell may catch up after a stall of the pool.
+	lateMax = 250 * time.Millisecond
 )
 
 // limiter holds the state of the cells' limits. The limits themselves come from the policy with each ask: a change of policy

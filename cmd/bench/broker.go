@@ -16,11 +16,11 @@ import (
 // testBroker is a broker with its gRPC server on a free loopback port, over a data
 // folder that goes away with it.
 type testBroker struct {
+	opts  broker.Options
 	addr  string
 	stop  context.CancelFunc
 	parts *errgroup.Group
 	b     *broker.Broker
-	dir   string
 }
 
 func startBroker(opts broker.Options) (*testBroker, error) {
@@ -29,39 +29,55 @@ func startBroker(opts broker.Options) (*testBroker, error) {
 		return nil, err
 	}
 	opts.Dir = dir
-	b, err := broker.Open(opts)
-	if err != nil {
+	t := &testBroker{opts: opts, addr: "127.0.0.1:0"}
+	if err := t.open(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	t := &testBroker{b: b, dir: dir}
-	if err := t.serve(opts); err != nil {
-		return nil, errors.Join(err, b.Close(), os.RemoveAll(dir))
 	}
 	return t, nil
 }
 
-func (t *testBroker) serve(opts broker.Options) error {
-	s, err := rpc.New(rpc.Options{Broker: t.b, Log: opts.Log})
+func (t *testBroker) open() (err error) {
+	if t.b, err = broker.Open(t.opts); err != nil {
+		return err
+	}
+	if err := t.serve(); err != nil {
+		return errors.Join(err, t.b.Close())
+	}
+	return nil
+}
+
+func (t *testBroker) serve() error {
+	s, err := rpc.New(rpc.Options{Broker: t.b, Log: t.opts.Log})
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", t.addr)
 	if err != nil {
 		return err
 	}
 	t.addr = l.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
-	t.stop = stop
-	t.parts = &errgroup.Group{}
+	t.stop, t.parts = stop, &errgroup.Group{}
 	t.parts.Go(func() error { return s.Run(ctx, l) })
 	return nil
 }
 
-func (t *testBroker) close() error {
+// reopen stops the broker and starts it again at the same address.
+func (t *testBroker) reopen() error {
+	if err := t.halt(); err != nil {
+		return err
+	}
+	return t.open()
+}
+
+func (t *testBroker) halt() error {
 	t.stop()
-	err := errors.Join(t.parts.Wait(), t.b.Close(), os.RemoveAll(t.dir))
-	if err != nil {
+	if err := errors.Join(t.parts.Wait(), t.b.Close()); err != nil {
 		return fmt.Errorf("stop broker: %w", err)
 	}
 	return nil
+}
+
+func (t *testBroker) close() error {
+	return errors.Join(t.halt(), os.RemoveAll(t.opts.Dir))
 }

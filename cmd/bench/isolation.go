@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/penstockmq/penstock/broker"
-	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/consumer/mq"
 	"github.com/penstockmq/penstock/suspend/limit"
 )
@@ -271,9 +270,4 @@ func setDefault[T comparable](v *T, def T) {
 	if *v == zero {
 		*v = def
 	}
-}
-
-// bucketOf is the bucket of a user and a model.
-func bucketOf(user, model string) (string, error) {
-	return lite.Encode(lite.Cell{User: user, Model: model})
 }
