@@ -31,13 +31,15 @@ type bucket struct {
 	expiry uint32
 	// bytes is the size of the live messages.
 	bytes int64
-	// created and active are BucketState.Created and LastActive.
-	created, active int64
+	// active is BucketState.LastActive.
+	active int64
 	// due is an instant before which no deadline of its messages passes that has not
 	// been swept; 0 when no message has one.
 	due int64
 
-	level uint8
+	// created is BucketState.Created in Unix seconds.
+	created uint32
+	level   uint8
 	// queued: it is in dirtyBuckets. changed: its record has to be written. gone: it
 	// was deleted while in a list.
 	queued, changed, gone bool
@@ -83,15 +85,8 @@ func (b *bucket) state() BucketState {
 	return BucketState{
 		ID: b.id, Name: b.name, Cell: b.cell, Level: b.level,
 		Head: b.head(), Tail: b.tail, Bytes: b.bytes,
-		Created: moment(b.created), LastActive: moment(b.active), Expiry: b.expiryTime(),
+		Created: unixTime(b.created), LastActive: moment(b.active), Expiry: unixTime(b.expiry),
 	}
-}
-
-func (b *bucket) expiryTime() time.Time {
-	if b.expiry == 0 {
-		return time.Time{}
-	}
-	return time.Unix(int64(b.expiry), 0).UTC()
 }
 
 // Resident is whether the bucket is in memory. One that is not is idle or does not exist.
@@ -113,8 +108,7 @@ func (m *Machine) adopt(s BucketState) *bucket {
 	b.id, b.name, b.cell, b.level = s.ID, s.Name, m.slim(s.Name, s.Cell), s.Level
 	b.tail = max(s.Head, s.Tail)
 	b.retained = uint32(min(b.tail-s.Head, math.MaxUint32)) //nolint:gosec // bounded by MaxMessages
-	b.created, b.active = instant(s.Created), instant(s.LastActive)
-	b.expiry = uint32(max(0, s.Expiry.Unix())) //nolint:gosec // seconds; the zero time is negative
+	b.created, b.active, b.expiry = unixSeconds(s.Created), instant(s.LastActive), unixSeconds(s.Expiry)
 	if b.retained > 0 {
 		b.live, b.bytes = b.retained, max(0, s.Bytes)
 		b.runs.push(b.head(), run{size: uint32(min(b.bytes/int64(b.live), math.MaxUint32))}) //nolint:gosec // bounded

@@ -77,11 +77,6 @@ func (d *disk) apply(writes []Write) {
 	for i := range writes {
 		d.write(&writes[i])
 	}
-	for key := range d.messages { // no message outlives its bucket
-		if d.byID(key.bucket) == nil {
-			d.t.Fatalf("message %v is left of a bucket that is gone", key)
-		}
-	}
 }
 
 func (d *disk) write(w *Write) {
@@ -94,6 +89,11 @@ func (d *disk) write(w *Write) {
 			d.t.Fatalf("delete bucket %q with id %d, have %d", w.Name, w.Bucket, d.buckets[w.Name].ID)
 		}
 		delete(d.buckets, w.Name)
+		for key := range d.messages { // no message outlives its bucket
+			if key.bucket == w.Bucket {
+				d.t.Fatalf("message %d is left of %q, which is gone", key.off, w.Name)
+			}
+		}
 	case DeleteMessages:
 		for off := w.Offset; off < w.To; off++ {
 			if key := (messageKey{w.Bucket, off}); d.messages[key] {
@@ -137,15 +137,6 @@ func (d *disk) write(w *Write) {
 	default:
 		d.t.Fatalf("unknown op %d", w.Op)
 	}
-}
-
-func (d *disk) byID(id BucketID) *BucketState {
-	for _, s := range d.buckets {
-		if s.ID == id {
-			return &s
-		}
-	}
-	return nil
 }
 
 // start is a machine as a broker would rebuild it from this disk.

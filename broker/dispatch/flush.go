@@ -157,7 +157,7 @@ func (m *Machine) flushBucket(b *bucket) {
 // index enters a bucket that is not in the expiry index.
 func (m *Machine) index(b *bucket, at time.Time) {
 	at = wholeSeconds(at)
-	b.expiry = uint32(at.Unix()) //nolint:gosec // good until 2106
+	b.expiry = unixSeconds(at)
 	m.write(Write{Op: PutExpiry, At: at, Bucket: b.id, Name: b.name})
 }
 

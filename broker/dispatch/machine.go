@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"math"
 	"time"
 
 	"github.com/penstockmq/penstock/suspend/deadline"
@@ -162,4 +163,18 @@ func moment(ns int64) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, ns).UTC()
+}
+
+// unixSeconds is the Unix time of t in 32 bits, which last until 2106; the zero time
+// is 0.
+func unixSeconds(t time.Time) uint32 {
+	return uint32(min(max(0, t.Unix()), math.MaxUint32)) //nolint:gosec // bounded
+}
+
+// unixTime is the inverse of unixSeconds, up to the fraction.
+func unixTime(s uint32) time.Time {
+	if s == 0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(s), 0).UTC()
 }

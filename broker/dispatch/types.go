@@ -96,7 +96,8 @@ type BucketState struct {
 	// Invariant: Head <= every group's floor <= Tail.
 	Head, Tail Offset
 	// Bytes is the size of the retained bodies.
-	Bytes   int64
+	Bytes int64
+	// Created is in whole seconds.
 	Created time.Time
 	// LastActive is the last append, or the instant the bucket drained if that is later.
 	LastActive time.Time
