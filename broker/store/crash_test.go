@@ -89,7 +89,7 @@ func TestCrashAtEveryStep(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			crashSteps(t, seed, 250)
+			crashSteps(t, seed, 150)
 		})
 	}
 }

@@ -39,7 +39,7 @@ func TestC121(t *testing.T) {
 		sendsChild(t)
 		return
 	}
-	rounds := 5
+	rounds := 3
 	if testing.Short() {
 		rounds = 1
 	}
