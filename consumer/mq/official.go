@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	rocketmq "github.com/apache/rocketmq-clients/golang/v5"
 	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 
 	"github.com/penstockmq/penstock/broker/lite"
 )
@@ -71,10 +73,17 @@ func officialConfig(o Options) (*rocketmq.Config, error) {
 	return c, nil
 }
 
-// officialError turns the client's error into ours.
+// statusText is how the client's errors print a refusal.
+var statusText = regexp.MustCompile(`CODE: ([A-Z_]+), MESSAGE: (.*)`)
+
+// officialError turns the client's error into ours. Its start wraps errors by their text only.
 func officialError(op string, err error) error {
 	if status, ok := rocketmq.AsErrRpcStatus(err); ok {
 		err = &CodeError{Code: status.GetCode(), Message: status.GetMessage()}
+	} else if text := statusText.FindStringSubmatch(err.Error()); text != nil {
+		if code, known := v2.Code_value[text[1]]; known {
+			err = &CodeError{Code: code, Message: text[2]}
+		}
 	}
 	return fmt.Errorf("%s: %w", op, err)
 }
