@@ -36,7 +36,7 @@ func (n *Node) startBroker(ctx context.Context) error {
 		return fmt.Errorf("broker: %w", err)
 	}
 	n.broker = b
-	n.onClose(b.Close)
+	n.onClose(core, b.Close)
 	n.run(core, "broker", b.Run)
 	admin.RegisterBroker(n.registry, b)
 	n.checks = append(n.checks, admin.Check{Name: "broker", Run: func(ctx context.Context) error {

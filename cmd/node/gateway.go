@@ -21,7 +21,7 @@ func (n *Node) followPolicy() (*admin.PolicySource, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: policy: %w", ErrOptions, err)
 	}
-	n.onClose(file.Close)
+	n.onClose(base, file.Close)
 	n.run(base, "policy", file.Run)
 	return &admin.PolicySource{Path: n.opts.Policy, Current: file.Current}, nil
 }
@@ -73,7 +73,7 @@ func (n *Node) newProducer(part string) (mq.Producer, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.onClose(p.Close)
+	n.onClose(front, p.Close)
 	return p, nil
 }
 
@@ -105,7 +105,7 @@ func (n *Node) startGateway(ctx context.Context, limits func() *policy.Document)
 	if err != nil {
 		return err
 	}
-	n.onClose(n.gateway.Close)
+	n.onClose(front, n.gateway.Close)
 	registerGateway(n.registry, n.gateway)
 	if n.broker == nil {
 		n.checks = append(n.checks, admin.Check{Name: "broker", Run: n.checkBroker})

@@ -40,7 +40,7 @@ func (n *Node) startNATS(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		n.onClose(func() error { server.Close(); return nil })
+		n.onClose(base, func() error { server.Close(); return nil })
 		n.addrs.NATS = server.Addr().String()
 		if !needed {
 			return nil
@@ -60,7 +60,7 @@ func (n *Node) startNATS(ctx context.Context) error {
 	} else {
 		return nil
 	}
-	n.onClose(func() error { n.nats.Close(); return nil })
+	n.onClose(base, func() error { n.nats.Close(); return nil })
 	n.checks = append(n.checks, admin.Check{Name: "nats", Run: n.checkNATS})
 	return nil
 }

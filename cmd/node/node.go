@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,9 +50,7 @@ type Node struct {
 	broker   *broker.Broker
 	gateway  *gateway.Gateway
 	nats     *nats.Conn
-	// closers are called in reverse order after all stages have stopped.
-	closers []func() error
-	stages  [stages]stage
+	stages   [stages]stage
 
 	stopping atomic.Bool
 	// failed is closed when a part has failed; failure is written before.
@@ -75,6 +74,19 @@ type stage struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	parts  sync.WaitGroup
+	// closers are called in reverse order when the parts have stopped.
+	closers []func() error
+}
+
+// stop ends the parts, waits for them, and closes what they used.
+func (s *stage) stop() error {
+	s.cancel()
+	s.parts.Wait()
+	var errs []error
+	for _, f := range slices.Backward(s.closers) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
 }
 
 // Start checks opts and starts what opts.Parts names. When it returns, every part
@@ -160,13 +172,9 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) Stop() error {
 	n.stopOnce.Do(func() {
 		n.stopping.Store(true)
-		for i := range n.stages {
-			n.stages[i].cancel()
-			n.stages[i].parts.Wait()
-		}
 		var errs []error
-		for i := len(n.closers) - 1; i >= 0; i-- {
-			errs = append(errs, n.closers[i]())
+		for i := range n.stages {
+			errs = append(errs, n.stages[i].stop())
 		}
 		select {
 		case <-n.failed:
@@ -201,8 +209,8 @@ func (n *Node) fail(err error) {
 	})
 }
 
-// onClose notes what to close, last first.
-func (n *Node) onClose(f func() error) { n.closers = append(n.closers, f) }
+// onClose notes what to close when a stage has stopped, last first.
+func (n *Node) onClose(in int, f func() error) { n.stages[in].closers = append(n.stages[in].closers, f) }
 
 // listen opens a listener for the address of a key.
 func listen(ctx context.Context, key, addr string) (net.Listener, error) {

@@ -183,7 +183,7 @@ const (
 // The values of Options.Adapter.
 const (
 	AdapterStubs    = "stubs"    // Penstock's own client: batches, suspends from 1 ms
-	AdapterOfficial = "official" // the official RocketMQ client
+	AdapterOfficial = "official" // the official RocketMQ client; see mq.SetUpOfficial
 )
 
 // Wildcard is the name of the entry in Options.Models for all other models.

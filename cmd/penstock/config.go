@@ -170,7 +170,8 @@ func describe(err *mapstructure.DecodeError) []error {
 
 // addModels puts the command line's upstreams over the file's and looks up the keys.
 func addModels(o *node.Options, flags *pflag.FlagSet, env environment) error {
-	if flags.Lookup(keyModel) != nil {
+	// Operations have a --model of their own, which is one model's name.
+	if f := flags.Lookup(keyModel); f != nil && f.Value.Type() == "stringArray" {
 		if err := addModelArguments(o, flags); err != nil {
 			return err
 		}

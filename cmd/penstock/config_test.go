@@ -176,7 +176,7 @@ func TestForeignVariablesAreLeftAlone(t *testing.T) {
 }
 
 func TestConfigIsReadBackTheSame(t *testing.T) {
-	file := "workers: 3\ngrace: 1500ms\nnats-url: \"nats://n.example:4222\"\nmodels: [{name: \"*\", url: \"http://a.example/v1\", conns: 4}]\n" +
+	file := "workers: 3\ngrace: 1500ms\nnats-url: \"nats://n.example:4222\"\nmodels: [{name: \"*\", url: \"http://a.example/v1\", concurrency: 4}]\n" +
 		"topics: [{name: t, ttl: 90s}]\n"
 	first, err := loadWith(t, file, nil, nil)
 	if err != nil {

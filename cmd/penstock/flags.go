@@ -58,12 +58,14 @@ func addClientFlags(fs *pflag.FlagSet, def node.Options) {
 func addGatewayFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.String("keys", def.Keys, "`file` of API keys")
 	fs.Duration("request-timeout", def.RequestTimeout, "how long a caller waits that names no time")
+	fs.Duration("async-timeout", def.AsyncTimeout, "how long an asynchronous request may take")
 	fs.Duration("max-timeout", def.MaxTimeout, "the longest a caller may name")
 	fs.Duration("keep-alive", def.KeepAlive, "between comments on a stream whose request is queued")
 }
 
 func addPoolFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.Int("workers", def.Workers, "requests that run at once")
+	fs.Int("attempts", def.Attempts, "attempts at a request that fails at its model")
 	fs.Duration("invisible", def.Invisible, "lease of a running request; it is renewed")
 }
 

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstockmq/penstock/cmd/bench"
+)
+
+func newBench(environment) *cobra.Command {
+	cmd := &cobra.Command{Use: "bench", Short: "Measure scenarios", GroupID: groupTools, Args: cobra.NoArgs}
+	cmd.AddCommand(newBenchIsolation())
+	return cmd
+}
+
+func newBenchIsolation() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "isolation", Short: "Show what throttled buckets cost the others: suspends against sleeping workers", Args: cobra.NoArgs,
+		Long: "50 buckets, 50 workers, 300 ms a message: none, 5, then 40 of the buckets are throttled, once by\n" +
+			"suspending them and once by workers that sleep. The table has the rate of the healthy buckets.",
+	}
+	fs := cmd.Flags()
+	duration := fs.Duration("duration", 10*time.Second, "measured time of each run")
+	buckets := fs.Int("buckets", 50, "buckets")
+	workers := fs.Int("workers", 50, "workers")
+	service := fs.Duration("service", 300*time.Millisecond, "time of one message")
+	throttled := fs.IntSlice("throttled", []int{0, 5, 40}, "numbers of throttled buckets to try")
+	asJSON := addJSONFlag(fs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		result, err := bench.RunIsolation(cmd.Context(), bench.IsolationOptions{
+			Duration: *duration, Buckets: *buckets, Workers: *workers, Service: *service, Throttled: *throttled,
+		})
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), result)
+		}
+		return result.Print(cmd.OutOrStdout())
+	}
+	return cmd
+}
