@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"flag"
 	"net"
 	"os"
 	"os/exec"
@@ -36,6 +37,11 @@ func TestMain(m *testing.M) {
 		os.Setenv(golang.CLIENT_LOG_FILENAME, filepath.Base(logs))
 		golang.ResetLogger()
 		golang.EnableSsl = os.Getenv(tlsSwitch) != ""
+		// An official client takes seconds to start and to stop, and waits all the time.
+		flag.Parse()
+		if err := flag.Set("test.parallel", "16"); err != nil {
+			panic(err)
+		}
 		return m.Run()
 	}())
 }

@@ -12,6 +12,8 @@ import (
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -191,6 +193,30 @@ func TestReceiveWaits(t *testing.T) {
 	})
 }
 
+// A caller that gives up takes its poll with it: what comes later is for others.
+func TestCancelledPollTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t)
+		impatient, c := f.client("impatient"), f.client("c")
+		ctx, cancel := context.WithCancel(impatient.ctx)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := impatient.tryReceive(ctx)
+			ended <- err
+		}()
+		f.parked(1)
+		cancel()
+		if err := <-ended; status.Code(err) != codes.Canceled {
+			t.Errorf("the poll ended with %v", err)
+		}
+		f.parked(0)
+		c.sent("alice", "id")
+		if m := c.receiveOne(now); attempt(m) != 1 {
+			t.Errorf("attempt %d", attempt(m))
+		}
+	})
+}
+
 func TestReceiveAttemptIDReplaysTheSameBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t).client("c")
@@ -279,6 +305,30 @@ func TestC22_LeaseOfAVanishedClientIsNotRenewed(t *testing.T) {
 		}
 		if attempt(again) != 2 {
 			t.Errorf("attempt %d, want 2: the first delivery had arrived", attempt(again))
+		}
+	})
+}
+
+// A client that gives signs of life keeps its message for as long as it works, and
+// loses it at most one lease after it has left.
+func TestAutoRenewWhileTheClientLives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t)
+		busy, second := f.client("busy"), f.client("second")
+		second.sent("alice", "id")
+		busy.receiveOne(func(r *v2.ReceiveMessageRequest) { r.AutoRenew = true })
+		for range 30 { // five minutes
+			time.Sleep(10 * time.Second)
+			_, err := busy.Heartbeat(busy.ctx, &v2.HeartbeatRequest{})
+			must(t, err)
+			second.receiveNone()
+		}
+		left := time.Now()
+		must(t, busy.conn.Close())
+		for len(second.receive().messages) == 0 {
+			if d := time.Since(left); d > 61*time.Second {
+				t.Fatalf("still out %v after its client left", d)
+			}
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 )
 
@@ -244,5 +245,28 @@ func TestSilentConnectionIsGivenUp(t *testing.T) {
 		time.Sleep(pingAfter + pingTimeout + time.Second)
 		f.parked(0)
 		dead.release()
+	})
+}
+
+// Clients ping every 10 s, some without a call under way; gRPC's default would take
+// that for abuse and disconnect them.
+func TestPingsAreTolerated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t)
+		connections := 0
+		dialer := f.dialer
+		f.dialer = func(ctx context.Context, a string) (net.Conn, error) {
+			connections++
+			return dialer(ctx, a)
+		}
+		c := f.client("c", grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second, PermitWithoutStream: true}))
+		for range 3 {
+			_, err := c.Heartbeat(c.ctx, &v2.HeartbeatRequest{})
+			must(t, err)
+			time.Sleep(2 * time.Minute)
+		}
+		if connections != 1 {
+			t.Errorf("%d connections, want the first to last", connections)
+		}
 	})
 }

@@ -20,5 +20,6 @@ func (s *Server) NotifyClientTermination(ctx context.Context, r *v2.NotifyClient
 			return nil, err
 		}
 	}
+	s.broker.ClientGone(callerOf(ctx).id)
 	return &v2.NotifyClientTerminationResponse{Status: statusOf(nil)}, nil
 }
