@@ -104,6 +104,7 @@ func demoIn(ctx context.Context, dir string, o DemoOptions) (DemoSummary, error)
 	if err != nil {
 		return DemoSummary{}, err
 	}
+	fmt.Fprintf(o.Out, "gateway http://%s/v1, key of %s while the demo runs: %s\n", n.Addrs().HTTP, demoUser(0), keys[demoUser(0)])
 	load := newDemoLoad("http://"+n.Addrs().HTTP, keys)
 	load.run(ctx, o)
 	if err := ctx.Err(); err != nil {
