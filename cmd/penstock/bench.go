@@ -10,7 +10,7 @@ import (
 
 func newBench(environment) *cobra.Command {
 	cmd := &cobra.Command{Use: "bench", Short: "Measure scenarios", GroupID: groupTools, Args: cobra.NoArgs}
-	cmd.AddCommand(newBenchIsolation())
+	cmd.AddCommand(newBenchIsolation(), newBenchBuckets())
 	return cmd
 }
 
@@ -30,6 +30,35 @@ func newBenchIsolation() *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		result, err := bench.RunIsolation(cmd.Context(), bench.IsolationOptions{
 			Duration: *duration, Buckets: *buckets, Workers: *workers, Service: *service, Throttled: *throttled,
+		})
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return printJSON(cmd.OutOrStdout(), result)
+		}
+		return result.Print(cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+func newBenchBuckets() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "buckets", Short: "Show what very many buckets cost: their first messages, a backlog in each, a restart", Args: cobra.NoArgs,
+		Long: "Every bucket gets its first message while wildcard consumers wait, then one before they start;\n" +
+			"the broker is restarted with the backlog, and again when all is drained. The table has the rates,\n" +
+			"what came twice or never, and the time and memory of a start.",
+	}
+	fs := cmd.Flags()
+	count := fs.Int("count", 100_000, "buckets")
+	consumers := fs.Int("consumers", 16, "wildcard consumers, with a connection each")
+	body := fs.Int("body", 1024, "bytes of a message")
+	limit := fs.Duration("limit", 10*time.Minute, "bound of each phase; what has not come by then is missing")
+	skipFresh := fs.Bool("skip-fresh", false, "leave out the phase in which consumers wait for new buckets")
+	asJSON := addJSONFlag(fs)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		result, err := bench.RunBuckets(cmd.Context(), bench.BucketsOptions{
+			Count: *count, Consumers: *consumers, BodyBytes: *body, Limit: *limit, SkipFresh: *skipFresh,
 		})
 		if err != nil {
 			return err
