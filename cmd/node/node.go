@@ -210,7 +210,9 @@ func (n *Node) fail(err error) {
 }
 
 // onClose notes what to close when a stage has stopped, last first.
-func (n *Node) onClose(in int, f func() error) { n.stages[in].closers = append(n.stages[in].closers, f) }
+func (n *Node) onClose(in int, f func() error) {
+	n.stages[in].closers = append(n.stages[in].closers, f)
+}
 
 // listen opens a listener for the address of a key.
 func listen(ctx context.Context, key, addr string) (net.Listener, error) {
