@@ -65,7 +65,8 @@ func (c *call) body() ([]byte, error) {
 		return nil, err
 	}
 	// The deadline must be gone before the wait: net/http reads on in the background to see the caller leave, and takes a
-	// time-out there for just that. A writer without deadlines (tests) is read without.
+	// time-out there for just that. It clears the deadline itself at a body's end, but an empty body has none. A writer
+	// without deadlines (tests) is read without.
 	bounded := c.rc.SetReadDeadline(time.Now().Add(c.g.opts.BodyTimeout)) == nil
 	body, err := readBody(c.w, c.r, c.g.opts.MaxBodyBytes)
 	if bounded {

@@ -35,7 +35,8 @@
 // ": queue-time-ms=1234".
 //
 // X-Request-Timeout is the caller's deadline, in seconds ("2", "0.5") or as a Go duration ("1500ms"), counted from the
-// moment the head of the request has been read.
+// moment the head of the request has been read. It bounds the wait for the head of the answer: 504. An answer that has begun
+// by then is not cut. It travels with the message, so that what has passed it never reaches a model.
 //
 // # Streams
 //

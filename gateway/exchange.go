@@ -77,13 +77,11 @@ func answered(err error) bool {
 	return true
 }
 
-// context ends when the caller leaves, at the deadline, and when the grace of a stopping gateway is over.
+// context ends when the caller leaves, and when the grace of a stopping gateway is over.
 func (x *exchange) context() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(x.c.r.Context())
 	stop := context.AfterFunc(x.g.ended, func() { cancel(errStopping) })
-	timed, cancelTimed := context.WithDeadlineCause(ctx, x.deadline, errDeadline)
-	return timed, func() {
-		cancelTimed()
+	return ctx, func() {
 		stop()
 		cancel(nil)
 	}

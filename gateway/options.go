@@ -56,6 +56,9 @@ type Options struct {
 	MaxTimeout time.Duration
 	// KeepAlive is how long a stream may be silent before a comment is sent. Default 15 s.
 	KeepAlive time.Duration
+	// StallTimeout is how long an answer that has begun may pause. It must be longer than what the pool allows a model, which
+	// knows better; it is for answers whose worker is gone. Default 5 min.
+	StallTimeout time.Duration
 	// BodyTimeout is how long a body may take to arrive. Default 30 s.
 	BodyTimeout time.Duration
 	// WriteTimeout is how long one write to a caller may block. Default 30 s.
@@ -136,6 +139,7 @@ func (o *Options) fillBounds() (errs []error) {
 	bound("async_timeout", &o.AsyncTimeout, time.Hour)
 	bound("max_timeout", &o.MaxTimeout, 24*time.Hour)
 	bound("keep_alive", &o.KeepAlive, 15*time.Second)
+	bound("stall_timeout", &o.StallTimeout, 5*time.Minute)
 	bound("body_timeout", &o.BodyTimeout, 30*time.Second)
 	bound("write_timeout", &o.WriteTimeout, 30*time.Second)
 	bound("send_timeout", &o.SendTimeout, 5*time.Second)

@@ -26,15 +26,25 @@ type relay struct {
 	c       *call
 	stream  *reply.Stream
 	silence time.Time // since when nothing was written to the caller
+	heard   time.Time // the latest frame of an answer that has begun; zero: none has
 	silent  bool      // the answer is no stream: no keep-alives
 }
 
+// codeDeadline is the code of the pool's own word that the deadline has passed. Which of the two notices first is chance,
+// and the caller must not see a difference.
+const codeDeadline = "deadline_exceeded"
+
 // run returns nil when the whole answer was written; else why not, and the caller of run tells the caller of the gateway.
+//
+// The deadline bounds the wait for the answer's head, as it does in the pool: an answer that has begun is not cut.
 func (r *relay) run(ctx context.Context) error {
-	f, err := r.first(ctx)
+	timed, cancel := context.WithDeadlineCause(ctx, r.x.deadline, errDeadline)
+	f, err := r.first(timed)
+	cancel()
 	if err != nil {
 		return err
 	}
+	r.heard = time.Now()
 	if f.Status < 200 || f.Status > 599 {
 		return refuse(errUpstream, "", "the model answered with status %d", f.Status)
 	}
@@ -68,6 +78,9 @@ func (r *relay) first(ctx context.Context) (reply.Frame, error) {
 			wait = ctx
 		case f.Kind == reply.Error:
 			r.started(f)
+			if f.Failure.Code == codeDeadline && f.Failure.Status == http.StatusGatewayTimeout {
+				return reply.Frame{}, errDeadline
+			}
 			return reply.Frame{}, f.Failure
 		case f.Kind == reply.Head:
 			r.started(f)
@@ -116,12 +129,31 @@ func (r *relay) next(ctx context.Context) (reply.Frame, error) {
 }
 
 func (r *relay) wait(ctx context.Context) (reply.Frame, error) {
-	if !r.x.q.stream || r.silent {
+	due, cause := r.due()
+	if due.IsZero() {
 		return r.stream.Next(ctx)
 	}
-	ctx, cancel := context.WithDeadlineCause(ctx, r.silence.Add(r.x.g.opts.KeepAlive), errKeepAlive)
+	ctx, cancel := context.WithDeadlineCause(ctx, due, cause)
 	defer cancel()
-	return r.stream.Next(ctx)
+	f, err := r.stream.Next(ctx)
+	if err == nil && !r.heard.IsZero() {
+		r.heard = time.Now()
+	}
+	return f, err
+}
+
+// due is when the wait for a frame is to be interrupted, and why; zero: never.
+func (r *relay) due() (at time.Time, cause error) {
+	if r.x.q.stream && !r.silent {
+		at, cause = r.silence.Add(r.x.g.opts.KeepAlive), errKeepAlive
+	}
+	if r.heard.IsZero() {
+		return at, cause
+	}
+	if stalls := r.heard.Add(r.x.g.opts.StallTimeout); at.IsZero() || stalls.Before(at) {
+		at, cause = stalls, errStalled
+	}
+	return at, cause
 }
 
 // keepAlive writes a comment. The first one sends the header with it, and from then on errors are events.

@@ -24,23 +24,30 @@ const patience = 20 * time.Second
 // fakeBroker is the producer's end of a broker that the test drives: what was sent comes out of sent.
 type fakeBroker struct {
 	sent     chan mq.Outgoing
-	recalled chan string // handles of successful recalls
+	sending  chan struct{} // a Send waits for hold
+	recalled chan string   // handles of successful recalls
 
 	mu     sync.Mutex
 	queued map[string]bool // handles that a recall still reaches
 	next   int
-	refuse error // answer of Send
+	refuse error         // answer of Send
+	hold   chan struct{} // if set, Send waits for it to be closed before it stores
 }
 
 func newFakeBroker() *fakeBroker {
 	return &fakeBroker{
 		sent:     make(chan mq.Outgoing, 1024),
+		sending:  make(chan struct{}, 16),
 		recalled: make(chan string, 1024),
 		queued:   make(map[string]bool),
 	}
 }
 
 func (b *fakeBroker) Send(ctx context.Context, m mq.Outgoing) (mq.Receipt, error) {
+	if b.hold != nil {
+		b.sending <- struct{}{}
+		<-b.hold
+	}
 	if err := ctx.Err(); err != nil {
 		return mq.Receipt{}, err
 	}

@@ -34,6 +34,7 @@ var (
 	errReplies      = errors.New("the reply service cannot be reached")
 	errNoAsync      = errors.New("asynchronous requests are not enabled on this gateway")
 	errUpstream     = errors.New("the model gave no usable answer")
+	errStalled      = errors.New("the answer began and then nothing came for too long")
 	errInternal     = errors.New("internal error")
 	errCallerGone   = errors.New("the caller went away")
 )
@@ -81,6 +82,7 @@ var statusTable = [...]status{
 	{errReplies, http.StatusServiceUnavailable, typeServer, "reply_unavailable"},
 	{errNoAsync, http.StatusNotImplemented, typeInvalid, "async_unavailable"},
 	{errUpstream, http.StatusBadGateway, typeServer, "upstream_error"},
+	{errStalled, http.StatusGatewayTimeout, typeTimeout, "answer_stalled"},
 	{errCallerGone, statusCallerGone, typeInvalid, "client_closed_request"}, // counted, never sent
 	{errInternal, http.StatusInternalServerError, typeServer, "internal_error"},
 }

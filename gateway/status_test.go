@@ -57,6 +57,7 @@ func TestStatusTable(t *testing.T) {
 		{errReplies, 503, "server_error", "reply_unavailable"},
 		{errNoAsync, 501, "invalid_request_error", "async_unavailable"},
 		{errUpstream, 502, "server_error", "upstream_error"},
+		{errStalled, 504, "timeout_error", "answer_stalled"},
 		{errCallerGone, 499, "invalid_request_error", "client_closed_request"},
 		{errInternal, 500, "server_error", "internal_error"},
 	}

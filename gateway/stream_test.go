@@ -178,18 +178,46 @@ func TestStreamAfterAKeepAlive(t *testing.T) {
 	}
 }
 
-// The deadline of a stream that has begun.
-func TestDeadlineInMidStream(t *testing.T) {
-	r := newRig(t, nil)
+// The deadline bounds the wait: a stream that has begun outlives it.
+func TestStreamOutlivesItsDeadline(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.KeepAlive = 20 * time.Millisecond })
 	got := r.chat(streamBody, "X-Request-Timeout: 1")
 	j := r.take()
 	must(t, j.Head(200, sseHeader))
 	must(t, j.Chunk(event("1")))
-	stopped := make(chan struct{}, 2)
-	defer r.cancels.Register(j.ID, func() { stopped <- struct{}{} })()
+	<-time.After(time.Until(j.Deadline) + 10*time.Millisecond)
+	must(t, j.Chunk(event("2")))
+	must(t, j.End(reply.Usage{}))
 	a := receive(t, got, "no answer")
-	if !strings.HasPrefix(a.body, string(event("1"))) || strings.Count(a.body, `"code":"request_timeout"`) != 1 {
+	if strings.Contains(a.body, "error") || !strings.Contains(a.body, string(event("2"))) {
 		t.Errorf("%s", a.body)
 	}
-	receive(t, stopped, "not cancelled at the worker")
+	if !strings.Contains(a.body, ": keep-alive\n\n") {
+		t.Error("no keep-alive in the pause")
+	}
+}
+
+// An answer that begins and never goes on has lost its worker.
+func TestAnswerStalls(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.StallTimeout = 20 * time.Millisecond })
+	for _, header := range []http.Header{sseHeader, jsonHeader} {
+		got := r.chat(streamBody)
+		j := r.take()
+		stopped := make(chan struct{}, 2)
+		defer r.cancels.Register(j.ID, func() { stopped <- struct{}{} })()
+		must(t, j.Head(200, header))
+		a := receive(t, got, "no answer")
+		if !strings.Contains(a.body, `"code":"answer_stalled"`) {
+			t.Errorf("status %d %s", a.status, a.body)
+		}
+		receive(t, stopped, "not cancelled at the worker")
+	}
+}
+
+// The pool's word for a passed deadline is the gateway's own.
+func TestPoolNoticesTheDeadlineFirst(t *testing.T) {
+	r := newRig(t, nil)
+	got := r.chat(chatBody)
+	must(t, r.take().Fail(reply.Failure{Status: 504, Code: codeDeadline, Message: "late"}))
+	receive(t, got, "no answer").check(t, 504, "request_timeout")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -401,6 +402,33 @@ func TestCallerLeaves(t *testing.T) {
 	}
 	if _, queued := r.g.admission.counts(); queued != 0 {
 		t.Errorf("%d places are still held", queued)
+	}
+}
+
+// A caller that leaves during the send does not cut it: what was stored is known, and is recalled.
+func TestCallerLeavesDuringTheSend(t *testing.T) {
+	seen := recorder{requests: make(chan string, 16)}
+	r := newRig(t, func(o *Options) { o.Observer = seen })
+	for _, prefer := range []string{"", "respond-async"} {
+		r.broker.hold = make(chan struct{})
+		ctx, leave := context.WithCancel(t.Context())
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/chat/completions", strings.NewReader(chatBody))
+		req.Header.Set("Authorization", "Bearer "+r.secret)
+		req.Header.Set("Prefer", prefer)
+		go r.g.ServeHTTP(httptest.NewRecorder(), req)
+		receive(t, r.broker.sending, "nothing is being sent")
+		leave()
+		close(r.broker.hold)
+		j := r.peek()
+		if h := receive(t, r.broker.recalled, "not recalled"); h != j.ID {
+			t.Errorf("recalled %s", h)
+		}
+		if got := receive(t, seen.requests, "not observed"); !strings.Contains(got, "client_closed_request") {
+			t.Errorf("observed %s", got)
+		}
+		if rec, err := r.store.Get(t.Context(), j.ID, "alice"); prefer != "" && (err != nil || rec.State != reply.StateFailed) {
+			t.Errorf("record %+v, %v", rec, err)
+		}
 	}
 }
 
