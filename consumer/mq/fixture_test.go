@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 
 // node is a broker behind a server that can be stopped and started again with its data.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	fs      vfs.FS
 	address string
 	dialer  func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
@@ -53,7 +53,7 @@ type node struct {
 }
 
 // startNode starts a node on a loopback port.
-func startNode(t *testing.T) *node {
+func startNode(t testing.TB) *node {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -65,7 +65,7 @@ func startNode(t *testing.T) *node {
 }
 
 // startBubble starts a node for a synctest bubble: its connections are in memory.
-func startBubble(t *testing.T) *node {
+func startBubble(t testing.TB) *node {
 	t.Helper()
 	n := &node{t: t, fs: vfs.NewMem(), address: "penstock:8081"}
 	var mu sync.Mutex
@@ -152,7 +152,7 @@ func (n *node) producer(kind mq.Kind) mq.Producer {
 }
 
 // send sends body to lite and expects that to work.
-func send(t *testing.T, p mq.Producer, lite, body string) mq.Receipt {
+func send(t testing.TB, p mq.Producer, lite, body string) mq.Receipt {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -165,7 +165,7 @@ func send(t *testing.T, p mq.Producer, lite, body string) mq.Receipt {
 
 // consumer is a running Consumer whose deliveries the test answers one by one.
 type consumer struct {
-	t          *testing.T
+	t          testing.TB
 	deliveries chan *delivery
 	cancel     context.CancelFunc
 	done       chan error
@@ -258,11 +258,11 @@ func (c *consumer) wait() error {
 	}
 }
 
-func testLog(t *testing.T) *slog.Logger {
+func testLog(t testing.TB) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
