@@ -320,3 +320,31 @@ func TestOperatorsHold(t *testing.T) {
 		closeBroker(t, b)
 	})
 }
+
+// TestChangedTTLReachesIdleBuckets: buckets that became idle under no TTL go when the
+// broker comes back with one.
+func TestChangedTTLReachesIdleBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		o := options(fs)
+		b := open(t, o)
+		send(t, b, "x", bucketNames(3)...)
+		drain(t, b)
+		closeBroker(t, b)
+		for _, ttl := range []time.Duration{time.Hour, time.Minute} {
+			o.Topics[0].TTL = ttl
+			b = open(t, o)
+			time.Sleep(10 * time.Second)
+			if s := stats(t, b); s.Buckets != 3 {
+				t.Fatalf("with a TTL of %v: %d buckets after 10 s", ttl, s.Buckets)
+			}
+			closeBroker(t, b)
+		}
+		b = open(t, o)
+		time.Sleep(time.Minute)
+		if s := stats(t, b); s.Buckets != 0 {
+			t.Errorf("%d buckets are left", s.Buckets)
+		}
+		closeBroker(t, b)
+	})
+}

@@ -120,31 +120,30 @@ func (o *owner) run() error {
 		if o.outstanding >= maxTurns {
 			commands = nil // the store is behind: let callers wait in the queue
 		}
-		t := o.newTurn()
+		var first command
 		select {
 		case <-o.ctx.Done():
 			o.refuse(ErrClosed)
 			return nil
-		case c := <-commands:
-			t.now = wall()
-			c.apply(o, t)
+		case first = <-commands:
 		case h := <-o.held:
-			t.now = wall()
-			o.absorb(h, t.now)
+			o.absorb(h, wall())
 		case <-timer.C:
-			t.now = wall()
 		}
-		o.turn(t)
+		o.turn(first)
 		timer.Reset(o.sleep(wall()))
 	}
 	o.refuse(fmt.Errorf("%w: %w", ErrClosed, o.broken))
 	return o.broken
 }
 
-func (o *owner) newTurn() *turn { return &turn{batch: o.store.NewBatch()} }
-
-// turn takes what else has come in, lets the machine act on it, and submits.
-func (o *owner) turn(t *turn) {
+// turn takes the first command, if there is one, and what else has come in, lets
+// the machine act on it, and submits.
+func (o *owner) turn(first command) {
+	t := &turn{now: wall(), batch: o.store.NewBatch()}
+	if first != nil {
+		first.apply(o, t)
+	}
 	for more := true; more; {
 		select {
 		case h := <-o.held:
@@ -177,10 +176,7 @@ func (o *owner) drainCommands(t *turn) {
 func (o *owner) absorb(h *turn, now time.Time) {
 	o.outstanding--
 	if h.err != nil {
-		if o.broken == nil {
-			o.broken = h.err
-			o.log.Error("store_failed", "topic", o.name, "error", h.err)
-		}
+		o.fail(h.err)
 		return
 	}
 	for _, a := range h.appended {
@@ -201,12 +197,21 @@ func (o *owner) submit(t *turn) {
 		class = store.Durable
 	}
 	if err := o.store.Apply(t.batch, class); err != nil {
-		o.broken = errors.Join(err, t.batch.Close())
-		t.finish(o.broken)
+		err = errors.Join(err, t.batch.Close())
+		o.fail(err)
+		t.finish(err)
 		return
 	}
 	o.outstanding++
 	o.pending <- t // never full: outstanding <= its capacity
+}
+
+// fail notes the first failure of the store; the loop ends with it.
+func (o *owner) fail(err error) {
+	if o.broken == nil {
+		o.broken = err
+		o.log.Error("store_failed", "topic", o.name, "error", err)
+	}
 }
 
 // commit is the committer: it waits for batches in the order of their submission,

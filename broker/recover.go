@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -23,7 +24,7 @@ func (b *Broker) recover() error {
 	if err := errors.Join(b.recoverTopics(changes), b.recoverGroups(changes)); err != nil {
 		return errors.Join(err, changes.Close())
 	}
-	if err := b.commit(changes); err != nil {
+	if err := commit(b.store, changes); err != nil {
 		return err
 	}
 	for _, o := range b.topics {
@@ -79,13 +80,18 @@ func (b *Broker) recoverGroups(changes *store.Batch) error {
 // are idle are counted and not kept.
 func (o *owner) recover() error {
 	count := 0
+	var stale []store.Bucket
 	errs := []error{o.store.EachBucket(o.id, "", func(r store.Bucket) bool {
 		count++
-		if r.Tail > r.Head {
+		switch {
+		case r.Tail > r.Head:
 			o.m.RestoreBucket(bucketState(r))
+		case o.expiresSooner(r):
+			stale = append(stale, r)
 		}
 		return true
 	})}
+	errs = append(errs, o.reindex(stale))
 	o.m.SetBucketCount(count)
 	for id, g := range o.groups {
 		errs = append(errs, o.recoverGroup(id, g))
@@ -94,6 +100,39 @@ func (o *owner) recover() error {
 		return err
 	}
 	o.m.Start(wall())
+	return nil
+}
+
+// expiresSooner is whether an idle bucket's entry in the expiry index is missing or
+// too late for the topic's TTL, which may have been changed since it was written.
+func (o *owner) expiresSooner(r store.Bucket) bool {
+	return o.cfg.TTL > 0 && (r.Expiry.IsZero() || r.Expiry.After(o.expiry(r)))
+}
+
+// expiry is when an idle bucket's time is over, in whole seconds as the index has it.
+func (o *owner) expiry(r store.Bucket) time.Time {
+	return r.LastActive.Add(o.cfg.TTL + time.Second - 1).Truncate(time.Second)
+}
+
+// reindexBatch bounds the buckets of one batch of reindex.
+const reindexBatch = 1000
+
+// reindex moves idle buckets to their place in the expiry index.
+func (o *owner) reindex(buckets []store.Bucket) error {
+	for chunk := range slices.Chunk(buckets, reindexBatch) {
+		batch := o.store.NewBatch()
+		for _, r := range chunk {
+			if !r.Expiry.IsZero() {
+				batch.DeleteExpiry(r.Expiry, r.ID)
+			}
+			r.Expiry = o.expiry(r)
+			batch.PutBucket(&r)
+			batch.PutExpiry(&store.Expiry{At: r.Expiry, Bucket: r.ID, Name: r.Name})
+		}
+		if err := commit(o.store, batch); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -74,7 +74,7 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 	batch := b.store.NewBatch()
 	batch.PutTopic(topicRecord(id, cfg, wall()))
 	batch.PutNextTopicID(id + 1)
-	if err := b.commit(batch); err != nil {
+	if err := commit(b.store, batch); err != nil {
 		return err
 	}
 	b.nextTopic++
@@ -87,9 +87,12 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 	return nil
 }
 
-// commit writes a batch of settings durably.
-func (b *Broker) commit(batch *store.Batch) error {
-	if err := b.store.Apply(batch, store.Durable); err != nil {
+// commit writes a batch durably.
+func commit(st *store.Store, batch *store.Batch) error {
+	if batch.Empty() {
+		return batch.Close()
+	}
+	if err := st.Apply(batch, store.Durable); err != nil {
 		return errors.Join(err, batch.Close())
 	}
 	return batch.Close()
@@ -196,12 +199,13 @@ func (b *Broker) DeleteTopic(_ context.Context, name string) error {
 	<-o.done
 	batch := b.store.NewBatch()
 	batch.DeleteTopic(&store.Topic{ID: o.id, Name: name})
-	return b.commit(batch)
+	return commit(b.store, batch)
 }
 
-// change runs f in the loop and waits until what it wrote is durable.
+// change runs f in the loop and waits until what it wrote is durable, whatever
+// becomes of the caller: the registry has to know how it ended.
 func (o *owner) change(ctx context.Context, f func(t *turn)) error {
-	return o.call(ctx, &changeCommand{reply: newReply(), f: f})
+	return o.call(context.WithoutCancel(ctx), &changeCommand{reply: newReply(), f: f})
 }
 
 type changeCommand struct {

@@ -67,7 +67,7 @@ func (b *Broker) dropExpiry(entries []store.Expiry) error {
 	for _, e := range entries {
 		batch.DeleteExpiry(e.At, e.Bucket)
 	}
-	return b.commit(batch)
+	return commit(b.store, batch)
 }
 
 func (b *Broker) ownerOf(id uint16) *owner {
