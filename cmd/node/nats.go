@@ -21,7 +21,7 @@ const (
 
 // startNATS embeds a server, or connects to the one that is elsewhere, or both. A
 // process without gateway and pool needs no connection.
-func (n *Node) startNATS(ctx context.Context) error {
+func (n *Node) startNATS() error {
 	opts := []nats.Option{
 		nats.Name("penstock"), nats.MaxReconnects(-1), nats.ReconnectWait(natsReconnectWait),
 		nats.RetryOnFailedConnect(true),

@@ -119,7 +119,7 @@ func (n *Node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := n.startNATS(ctx); err != nil {
+	if err := n.startNATS(); err != nil {
 		return err
 	}
 	if n.opts.Parts.Has(Broker) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -137,12 +138,9 @@ func ttl(f *faults, key string, v time.Duration) {
 }
 
 func oneOf(f *faults, key, v string, values ...string) {
-	for _, w := range values {
-		if v == w {
-			return
-		}
+	if !slices.Contains(values, v) {
+		f.add(key, "%q: want one of %q", v, values)
 	}
-	f.add(key, "%q: want one of %q", v, values)
 }
 
 func (t TopicOptions) validate(f *faults, key string) {

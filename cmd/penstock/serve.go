@@ -144,7 +144,7 @@ func runNode(cmd *cobra.Command, s settings) error {
 	n, err := node.Start(cmd.Context(), s.Options)
 	if err != nil {
 		if errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-			return nil // told to stop before it served
+			return nil //nolint:nilerr // told to stop before it served
 		}
 		return err
 	}

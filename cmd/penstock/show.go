@@ -84,7 +84,7 @@ func toYAML(v reflect.Value) *yaml.Node {
 	case node.Size:
 		return scalar("!!str", x.String())
 	}
-	switch v.Kind() { //nolint:exhaustive // the kinds that settings have
+	switch v.Kind() {
 	case reflect.Struct:
 		n := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 		addFields(n, v)
