@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +22,17 @@ import (
 // program is the path of the penstock binary, built once by TestMain with the
 // race detector, so that the processes are watched as the tests are.
 var program string
+
+// quickProgram is the path of a second binary, built on first use without the race
+// detector: for tests of very many buckets, and of how fast a process can be killed.
+var quickProgram = sync.OnceValues(func() (string, error) {
+	path := program + "-quick"
+	out, err := exec.Command("go", "build", "-o", path, "../cmd/penstock").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build of the program: %w\n%s", err, out)
+	}
+	return path, nil
+})
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -68,10 +81,38 @@ func start(t *testing.T, args ...string) *process {
 
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
+	return launchProgram(t, program, args...)
+}
+
+func launchProgram(t *testing.T, program string, args ...string) *process {
+	t.Helper()
+	// A race ends the process with a status that no test expects.
+	return launchWith(t, "GORACE=halt_on_error=1 exitcode=66", args...)
+}
+
+// startOfficial is start for a process that runs the official client, which has data
+// races of its own: they are let pass, and any other fails the test at its end.
+func startOfficial(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := launchWith(t, "GORACE=halt_on_error=0 exitcode=0", args...)
+	t.Cleanup(func() {
+		p.kill()
+		for _, report := range strings.Split(p.log.String(), "WARNING: DATA RACE")[1:] {
+			report, _, _ = strings.Cut(report, "==================")
+			if !strings.Contains(report, "apache/rocketmq-clients/golang/v5.") {
+				t.Errorf("data race:%s", report)
+			}
+		}
+	})
+	p.waitReady()
+	return p
+}
+
+func launchWith(t *testing.T, race string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, readyLine: make(chan map[string]string, 1), exited: make(chan struct{}), log: &syncBuffer{}, lines: &syncBuffer{}}
 	p.cmd = exec.Command(program, args...)
-	// A race ends the process with a status that no test expects.
-	p.cmd.Env = append(os.Environ(), "GORACE=halt_on_error=1 exitcode=66")
+	p.cmd.Env = append(os.Environ(), race)
 	p.cmd.Stderr = p.log
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
@@ -160,15 +201,23 @@ func run(t *testing.T, args ...string) string {
 }
 
 // freeAddr returns a loopback address whose port was free a moment ago: for a
-// server that has to come back at the same place.
+// server that has to come back at the same place. The port is below those that
+// systems give to outgoing connections: clients that try again and again while the
+// server is down would take one of those sooner or later.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, last, tries = 15_000, 32_000, 100
+	var err error
+	for range tries {
+		var l net.Listener
+		l, err = net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(first+rand.IntN(last-first))))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal(err)
+	return ""
 }
 
 func tail(s string, n int) string {
