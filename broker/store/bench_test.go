@@ -122,13 +122,6 @@ func BenchmarkNewBucket(b *testing.B) {
 				}
 			}
 		})
-		b.Run(c.name+"/get", func(b *testing.B) {
-			rng := rand.New(rand.NewPCG(2, 2))
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = s.get(appendBucketKey(nil, 1, fmt.Sprintf(c.format, rng.IntN(n))))
-			}
-		})
 	}
 }
 

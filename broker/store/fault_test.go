@@ -204,8 +204,9 @@ func TestReadFault(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem()
 	fill := openMem(t, mem)
-	big := strings.Repeat("x", 100<<10) // a block of its own, which Open does not read
+	big := strings.Repeat("x", 100<<10) // ends a block, so Open does not read the next
 	write(t, fill, Durable, func(b *Batch) {
+		b.PutTopic(&Topic{Name: big})
 		b.PutMessage(1, 1, &Message{ID: "m", Body: []byte(big)})
 		b.PutBucket(&Bucket{ID: bucketID(1, 1), Name: "n", Cell: lite.Cell{User: big}})
 		b.PutHold(&Hold{Group: 1, Reason: big})

@@ -127,32 +127,18 @@ func (s *Store) Messages(bucket, from uint64, limit int) ([]MessageAt, error) {
 	return out, err
 }
 
-// Bucket returns the record of a bucket, and whether there is one.
-//
-// Most calls are for names that do not exist yet. Pebble's Get asks the filters of
-// all levels but the last, where most keys are; a prefix seek asks those too, so a
-// new name costs no block of the disk.
-func (s *Store) Bucket(topic uint16, name string) (b Bucket, ok bool, err error) {
-	if s.closed.Load() {
-		return Bucket{}, false, ErrClosed
-	}
-	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
-	if err != nil {
-		return Bucket{}, false, readError(err)
-	}
-	defer func() {
-		if cerr := it.Close(); cerr != nil {
-			b, ok, err = Bucket{}, false, errors.Join(err, readError(cerr))
-		}
-	}()
-	if !it.SeekPrefixGE(appendBucketKey(make([]byte, 0, 80), topic, name)) {
+// Bucket returns the record of a bucket, and whether there is one. Most calls are
+// for names that do not exist yet; the tables' filters answer most of those.
+func (s *Store) Bucket(topic uint16, name string) (Bucket, bool, error) {
+	key := appendBucketKey(make([]byte, 0, 80), topic, name)
+	value, err := s.get(key)
+	switch {
+	case errors.Is(err, ErrNotFound):
 		return Bucket{}, false, nil
+	case err != nil:
+		return Bucket{}, false, err
 	}
-	value, err := it.ValueAndErr()
-	if err != nil {
-		return Bucket{}, false, readError(err)
-	}
-	b, err = decodeBucket(it.Key(), value)
+	b, err := decodeBucket(key, value)
 	return b, err == nil, err
 }
 
