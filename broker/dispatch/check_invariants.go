@@ -73,12 +73,9 @@ func (m *Machine) checkBucket(f *faults, b *bucket) {
 	live, at := uint32(0), b.head()
 	for i, r := range b.runs {
 		end := b.runs.end(i, b.tail)
-		f.want(r.start < end && end > b.head() && (i == 0 || r.start == at), "bucket %q: run %d is [%d, %d)", b.name, i, r.start, end)
-		if i == 0 {
-			f.want(r.start <= at, "bucket %q: head %d is in no run", b.name, at)
-		}
+		f.want(r.start == at && r.start < end, "bucket %q: run %d is [%d, %d), want it to start at %d", b.name, i, r.start, end, at)
 		if !r.dead {
-			live += uint32(end - max(r.start, b.head()))
+			live += uint32(end - r.start)
 		}
 		at = end
 	}

@@ -16,8 +16,8 @@ type run struct {
 // runs describes the retained messages of a bucket, in order. A queue of equal
 // messages is one run, so is what was recovered from disk.
 //
-// Invariant: if the bucket retains anything, the first run starts at or below its
-// head and the starts ascend, all below its tail.
+// Invariant: if the bucket retains anything, the first run starts at its head and the
+// starts ascend, all below its tail.
 type runs []run
 
 // push describes a message, or some, that follow at off.
@@ -59,6 +59,8 @@ func (r *runs) popTo(head, tail Offset, live func(from, to Offset, size uint32),
 		}
 		if end <= head {
 			r.shift()
+		} else {
+			(*r)[0].start = head
 		}
 		from = to
 	}
@@ -97,7 +99,7 @@ func (r *runs) split(off, tail Offset) int {
 		return len(*r)
 	}
 	i := r.find(off)
-	if (*r)[i].start >= off { // a first run may start below the head, never above off
+	if (*r)[i].start == off {
 		return i
 	}
 	next := (*r)[i]
