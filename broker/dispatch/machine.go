@@ -65,7 +65,8 @@ type Machine struct {
 	// out collects effects; spare is what the last Take handed out.
 	out, spare *buffer
 
-	pool pool
+	pool  pool
+	audit audit
 	// later is scratch for fill.
 	later []*cursor
 	// restored are the buckets in the order of their restoring, until Start.

@@ -10,11 +10,11 @@ import (
 	"github.com/penstockmq/penstock/suspend"
 )
 
-// TestTranscripts runs the stories in testdata. Each command is one event and the
+// TestTranscripts runs the stories in testdata/transcripts. Each command is one event and the
 // turn after it; the answer is all that came of it. Instants are printed as the time
 // since the story began. Rewrite with -rewrite and read the difference.
 func TestTranscripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/transcripts", func(t *testing.T, path string) {
 		s := &story{t: t}
 		datadriven.RunTest(t, path, s.run)
 	})

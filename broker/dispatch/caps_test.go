@@ -1,0 +1,177 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/lite"
+)
+
+func TestCapsRefuseWholeAppends(t *testing.T) {
+	r := newRig(t, TopicConfig{MaxMessages: 3, MaxBytes: 100, MaxBuckets: 2}, wild)
+	refused := func(want error, name string, msgs ...MessageMeta) {
+		t.Helper()
+		before := r.m.Stats()
+		if _, err := r.trySend(name, msgs...); !errors.Is(err, want) {
+			t.Fatalf("got %v, want %v", err, want)
+		}
+		if after := r.m.Stats(); after.Messages != before.Messages || after.Buckets != before.Buckets {
+			t.Fatalf("a refused append changed something: %+v", after)
+		}
+	}
+	refused(ErrBucketFull, "a", messages(4)...)
+	r.send("a", messages(2)...)
+	refused(ErrBucketFull, "a", messages(2)...)
+	refused(ErrBucketBytes, "a", MessageMeta{Size: 81})
+	r.send("a", MessageMeta{Size: 80})
+	r.send("b")
+	refused(ErrTooManyBuckets, "c")
+	r.ack(r.one(1, "c"))
+	r.send("a") // room again
+	refused(ErrBucketFull, "a")
+}
+
+func TestARefusedAppendLeavesAnIdleBucketInTheStore(t *testing.T) {
+	r := newRig(t, TopicConfig{MaxMessages: 1}, wild)
+	r.send("a")
+	r.ack(r.one(1, "c"))
+	if _, err := r.trySend("a", messages(2)...); !errors.Is(err, ErrBucketFull) {
+		t.Fatal(err)
+	}
+	if e := r.turn(); len(e.Writes) != 0 || r.m.Resident("a") {
+		t.Fatalf("wrote %v, resident %v", e.Writes, r.m.Resident("a"))
+	}
+}
+
+func TestWaitersAreBounded(t *testing.T) {
+	r := newRig(t, TopicConfig{MaxWaiters: 2}, wild)
+	w := r.poll(1, "a", 1)
+	r.poll(1, "b", 1)
+	_, err := r.m.Pull(r.now, PullRequest{Group: 1, Client: "c", Max: 1, Until: r.now.Add(time.Second)})
+	if !errors.Is(err, ErrTooManyWaiters) {
+		t.Fatalf("third poll: %v", err)
+	}
+	r.m.CancelPull(w)
+	r.m.CancelPull(w) // twice is once
+	r.poll(1, "c", 1)
+	if _, err := r.m.Pull(r.now, PullRequest{Group: 9}); !errors.Is(err, ErrNoGroup) {
+		t.Fatalf("unknown group: %v", err)
+	}
+}
+
+func TestSubscriptionQuotas(t *testing.T) {
+	r := newRig(t, TopicConfig{MaxSubscriptions: 5}, GroupConfig{Name: "g", ID: 2, ClientQuota: 3})
+	sync := func(client string, a SyncAction, names ...string) error {
+		_, err := r.m.SyncSubscription(r.now, SyncRequest{Group: 2, Client: client, Action: a, Names: names})
+		return err
+	}
+	if err := sync("c1", CompleteAdd, "a", "b", "c", "c"); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []SyncAction{PartialAdd, CompleteAdd} {
+		if err := sync("c1", a, "a", "d", "e", "f"); !errors.Is(err, ErrSubscriptionQuota) {
+			t.Fatalf("action %d over the client's quota: %v", a, err)
+		}
+	}
+	if err := sync("c2", PartialAdd, "a", "b", "d"); !errors.Is(err, ErrSubscriptionQuota) {
+		t.Fatalf("over the topic's quota: %v", err)
+	}
+	if err := sync("c2", PartialAdd, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	if err := sync("c1", CompleteAdd, "x", "y", "z"); err != nil { // as many as before
+		t.Fatal(err)
+	}
+	if s := r.m.Stats(); s.Subscriptions != 5 {
+		t.Fatalf("%d subscriptions, want 5", s.Subscriptions)
+	}
+}
+
+// A message that runs for hours must not let the record of its bucket grow without end.
+func TestTheWindowIsBounded(t *testing.T) {
+	g := wild
+	g.InFlight = 2
+	r := newRig(t, TopicConfig{}, g)
+	r.send("b", messages(3000)...)
+	head := r.one(1, "slow")
+	n := 0
+	for {
+		got := r.pull(1, "fast", 1)
+		if len(got) == 0 {
+			break
+		}
+		r.ack(got...)
+		n++
+	}
+	if want := windowMax + g.InFlight - 1; n != want {
+		t.Fatalf("%d messages went by the head, want %d", n, want)
+	}
+	for _, c := range r.disk.cursors {
+		if len(c.Settled) > windowMax+g.InFlight {
+			t.Fatalf("a record of %d offsets", len(c.Settled))
+		}
+	}
+	r.ack(head)
+	if it := r.one(1, "fast"); it.Handle.Offset != Offset(n)+1 {
+		t.Fatalf("got message %d, want %d", it.Handle.Offset, n+1)
+	}
+}
+
+func TestIDsAndTokensAreFreshForEver(t *testing.T) {
+	r := newRig(t, TopicConfig{TTL: time.Second}, wild)
+	ids, tokens := map[BucketID]bool{}, map[Token]bool{}
+	for i := range 50 {
+		a := r.send("b")
+		if ids[a.Bucket] || a.Bucket>>sequenceBits != 1 {
+			t.Fatalf("bucket id %x again, or of another topic", a.Bucket)
+		}
+		ids[a.Bucket] = true
+		it := r.one(1, "c")
+		if tokens[it.Handle.Token] {
+			t.Fatalf("token %x again", it.Handle.Token)
+		}
+		tokens[it.Handle.Token] = true
+		r.ack(it)
+		r.pass(3 * time.Second)
+		r.sweep()
+		if i%3 == 0 {
+			r.restart()
+		}
+	}
+}
+
+// The owner loop is still busy with one Take while it collects the next.
+func TestEffectsHoldUntilTheNextTake(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	r.send("a")
+	r.poll(1, "c", 1)
+	r.m.Match(r.now)
+	e := r.m.Take()
+	want := fmt.Sprintf("%+v %+v", *e.Writes[len(e.Writes)-1].State, e.Deliveries[0].Items)
+	for i := range 100 {
+		r.send(fmt.Sprint("b", i))
+	}
+	r.poll(1, "c", 50)
+	r.m.Match(r.now)
+	if got := fmt.Sprintf("%+v %+v", *e.Writes[len(e.Writes)-1].State, e.Deliveries[0].Items); got != want {
+		t.Fatalf("effects changed under their reader:\n%s\n%s", got, want)
+	}
+}
+
+func TestAnUnknownModelIsAColumnOfItsOwn(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	a, err := r.m.Append(r.now, AppendRequest{Name: "odd", Cell: lite.Cell{User: "odd"}, Level: 9, Messages: messages(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.disk.messages[messageKey{a.Bucket, 0}] = true
+	r.none(1, "c") // not durable yet
+	r.m.Durable(r.now, a.Bucket, 1)
+	r.m.Durable(r.now, a.Bucket, 1) // said twice
+	r.m.Durable(r.now, a.Bucket+1, 1)
+	if it := r.one(1, "c"); it.Name != "odd" {
+		t.Fatalf("got %+v", it)
+	}
+}
