@@ -69,9 +69,13 @@ func (s *Store) apply(b *Batch, durable bool) error {
 	case b.applied:
 		return errors.New("apply batch: it was applied before")
 	}
-	if err := s.usable(); err != nil {
-		return err
+	if err := s.failure.Load(); err != nil {
+		return *err
 	}
+	if !s.users.enter() {
+		return ErrClosed
+	}
+	defer s.users.leave()
 	if durable {
 		s.gate.durable.Add(1) // before the commit; see walfs.go
 	}

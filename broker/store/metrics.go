@@ -21,9 +21,10 @@ func (s *Store) Metrics() Metrics {
 		SyncsSkipped:   s.gate.skipped.Load(),
 		DurablePending: s.gate.durable.Load(),
 	}
-	if s.closed.Load() {
+	if !s.users.enter() {
 		return m
 	}
+	defer s.users.leave()
 	p := s.db.Metrics()
 	m.DiskBytes = p.DiskSpaceUsage()
 	m.LogBytes = p.WAL.PhysicalSize

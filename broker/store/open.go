@@ -66,6 +66,7 @@ type Store struct {
 	batches sync.Pool // of *Batch
 	failure atomic.Pointer[error]
 	closed  atomic.Bool
+	users   users
 }
 
 // Open opens the folder, or makes it when there is none, recovers what the last
@@ -81,7 +82,7 @@ func Open(o Options) (*Store, error) {
 
 // open lets benchmarks change Pebble's options.
 func open(o Options, tune func(*pebble.Options)) (*Store, error) {
-	s := &Store{async: o.AsyncFlush}
+	s := &Store{async: o.AsyncFlush, users: users{idle: make(chan struct{}, 1)}}
 	s.batches.New = func() any { return new(Batch) }
 
 	po := s.pebbleOptions(o)
@@ -139,24 +140,14 @@ func (s *Store) pebbleOptions(o Options) *pebble.Options {
 // Epoch is the number of this start; it only ever grows, and is durable.
 func (s *Store) Epoch() uint32 { return s.epoch }
 
-// Close syncs what was applied and closes the folder. All batches have to be closed
-// before. It may be called twice.
+// Close syncs what was applied, waits for calls that are running, and closes the
+// folder; later calls return ErrClosed. Applied batches are to be waited for before. It may be called twice.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	s.users.close()
 	return errors.Join(s.db.Close(), s.fsCloser.Close())
-}
-
-// usable reports why nothing can be read or written any more.
-func (s *Store) usable() error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
-	if err := s.failure.Load(); err != nil {
-		return *err
-	}
-	return nil
 }
 
 // fail makes the first failure of the log the answer to all later writes: Pebble

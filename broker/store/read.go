@@ -13,9 +13,10 @@ import (
 
 // get returns a copy of a value, or ErrNotFound.
 func (s *Store) get(key []byte) ([]byte, error) {
-	if s.closed.Load() {
+	if !s.users.enter() {
 		return nil, ErrClosed
 	}
+	defer s.users.leave()
 	value, closer, err := s.db.Get(key)
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
@@ -37,9 +38,10 @@ func readError(err error) error {
 // scan calls fn for the keys from lower to before upper, until it returns false or
 // an error. key and value are only good during the call.
 func (s *Store) scan(lower, upper []byte, fn func(key, value []byte) (bool, error)) (err error) {
-	if s.closed.Load() {
+	if !s.users.enter() {
 		return ErrClosed
 	}
+	defer s.users.leave()
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return readError(err)
