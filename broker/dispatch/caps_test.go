@@ -175,3 +175,20 @@ func TestAnUnknownModelIsAColumnOfItsOwn(t *testing.T) {
 		t.Fatalf("got %+v", it)
 	}
 }
+
+// Who hammers a full bucket must not buy a walk over its queue with each try.
+func TestAFullBucketIsSweptOnceForEachDeadlineThatPassed(t *testing.T) {
+	r := newRig(t, TopicConfig{MaxMessages: 3}, wild)
+	r.send("a", MessageMeta{Size: 1, Deadline: r.now.Add(time.Second)})
+	r.one(1, "c") // what is out is not expired
+	r.send("a", MessageMeta{Size: 2, Deadline: r.now.Add(time.Second)}, MessageMeta{Size: 3, Deadline: r.now.Add(time.Hour)})
+	r.pass(time.Second)
+	r.send("a")
+	b := r.m.byName["a"]
+	if want := instant(epoch0.Add(time.Hour)); b.due != want {
+		t.Fatalf("it would be swept again at %v, want %v", moment(b.due), moment(want))
+	}
+	if _, err := r.trySend("a"); !errors.Is(err, ErrBucketFull) {
+		t.Fatal(err)
+	}
+}

@@ -28,6 +28,19 @@ func TestAGroupThatComesLater(t *testing.T) {
 	}
 }
 
+func TestALatestFirstGroupLetsTheBacklogGo(t *testing.T) {
+	r := newRig(t, TopicConfig{})
+	r.send("a", messages(3)...)
+	r.turn()
+	latest := wild
+	latest.StartLatest = true
+	r.m.AddGroup(latest)
+	r.turn()
+	if len(r.disk.messages) != 0 || r.m.Resident("a") {
+		t.Fatalf("%d messages are kept that nobody will read", len(r.disk.messages))
+	}
+}
+
 func TestMessagesWaitForTheFirstGroup(t *testing.T) {
 	r := newRig(t, TopicConfig{})
 	a := r.send("a", messages(3)...)
