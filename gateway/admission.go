@@ -110,7 +110,20 @@ func (c *cell) hold(now time.Time, p *place) {
 	}
 }
 
-// full checks the depth caps.
+// isFull reports whether q's cell has no room for it: then it is worth looking for places that are held in vain. It promises
+// nothing.
+func (a *admission) isFull(q ask) bool {
+	l := q.limits
+	if l.Depth == 0 && l.DepthBytes == 0 {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.cells[q.cell]
+	return c != nil && (l.Depth > 0 && c.queued >= l.Depth || l.DepthBytes > 0 && c.bytes+q.bytes > l.DepthBytes)
+}
+
+// full checks the depth caps. A refusal is a promise, see drain.
 func (c *cell) full(now time.Time, q ask) error {
 	l := q.limits
 	switch {

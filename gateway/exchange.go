@@ -121,18 +121,17 @@ func (x *exchange) admit(ctx context.Context, async bool) error {
 	if async {
 		q.async, q.until = x.c.id, x.deadline.Round(0)
 	}
+	if x.g.admission.isFull(q) {
+		x.freeStarted(ctx)
+	}
 	var err error
 	x.place, err = x.g.admission.take(time.Now().Round(0), q)
-	if errors.Is(err, errQueueFull) && x.freeStarted(ctx) {
-		x.place, err = x.g.admission.take(time.Now().Round(0), q)
-	}
 	return err
 }
 
 // freeStarted looks whether the cell's oldest asynchronous requests are queued still, and frees the places of those that
 // are not. It stops at the first that is: a bucket is first in, first out.
-func (x *exchange) freeStarted(ctx context.Context) bool {
-	freed := false
+func (x *exchange) freeStarted(ctx context.Context) {
 	for _, p := range x.g.admission.oldest(x.cell, peekMax) {
 		rec, err := x.g.opts.Requests.Get(ctx, p.id, x.cell.User)
 		if err != nil && !errors.Is(err, reply.ErrNotFound) {
@@ -142,9 +141,7 @@ func (x *exchange) freeStarted(ctx context.Context) bool {
 			break
 		}
 		x.g.admission.leave(time.Now(), p)
-		freed = true
 	}
-	return freed
 }
 
 // send hands the message to the broker. A caller that leaves does not cut it short: whether the message was stored would
