@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -59,6 +60,51 @@ func TestMessageIsDurableBeforeAnybodySeesIt(t *testing.T) {
 		}
 		close(fs.gate)
 		wg.Wait()
+		closeBroker(t, b)
+	})
+}
+
+// TestPollIsAnsweredWhenItsLeaseIsWritten holds the log back while a message is
+// leased to a poll. The poll must not be answered: a kill now would forget the lease.
+// Its caller gives up meanwhile, and the message is another's at once.
+func TestPollIsAnsweredWhenItsLeaseIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := &gatedFS{FS: vfs.NewMem(), gate: make(chan struct{})}
+		b := open(t, options(fs))
+		target := suspend.Target{Scope: suspend.Bucket, Name: "held"}
+		if err := b.SetHold(t.Context(), group, suspend.Hold{Target: target, Until: time.Now().Add(10 * time.Second)}); err != nil {
+			t.Fatal(err)
+		}
+		send(t, b, "x", "held")
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan int, 1)
+		go func() {
+			got, _ := b.Receive(ctx, request("c", 1, time.Minute))
+			answered <- len(got)
+		}()
+		fs.closed.Store(true)
+		var sends sync.WaitGroup
+		sends.Go(func() { send(t, b, "y", "other") }) // its sync keeps the log busy
+		time.Sleep(12 * time.Second)                  // the hold has ended
+		select {
+		case n := <-answered:
+			t.Errorf("the poll was answered with %d messages before the lease was written", n)
+		default:
+		}
+		if leases := stats(t, b).Groups[0].Leases; leases != 1 {
+			t.Fatalf("%d leases, want the one of the poll", leases)
+		}
+		cancel()
+		synctest.Wait()
+		close(fs.gate)
+		if n := <-answered; n != 0 {
+			t.Errorf("a poll that was given up returned %d messages", n)
+		}
+		sends.Wait()
+		got := poll(t, b, 2, 0)
+		if len(got) != 2 || got[0].Attempt != 1 || got[1].Attempt != 1 {
+			t.Errorf("after the poll was given up: %d messages, want both in their first attempt", len(got))
+		}
 		closeBroker(t, b)
 	})
 }
