@@ -14,10 +14,10 @@ import (
 // bucket's rim. It counts what this gateway let in: several gateways each have the whole of a cell's window and caps,
 // and the broker's own cap is the one for all of them.
 //
-// A place is held from before the send until the gateway hears of a worker that has the request: with the head of its answer
-// at the latest. An asynchronous request has nobody who waits for
-// that moment; its place is looked after when it is needed: a cell that is full asks for the records of its oldest
-// asynchronous requests before it refuses (see oldest). A bucket is first in, first out, so the oldest leave first.
+// A place is held from before the send until the gateway hears of a worker that has the request: with the head of its
+// answer at the latest. An asynchronous request has nobody who waits for that moment; its place is looked after when it is
+// needed: a cell that is full asks for the records of its oldest asynchronous requests before it refuses (see oldest). A
+// bucket is first in, first out, so the oldest leave first.
 //
 // A cell is kept only while it holds places or a window with something used, so memory follows what is queued and not
 // how many names were ever seen.
