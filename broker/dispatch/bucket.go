@@ -98,6 +98,12 @@ func (m *Machine) Load(s BucketState) {
 	if m.byName[s.Name] != nil {
 		return
 	}
+	if newer, ok := m.swept[s.Name]; ok {
+		if newer == nil {
+			return
+		}
+		s = *newer
+	}
 	m.touchBucket(m.adopt(s))
 }
 

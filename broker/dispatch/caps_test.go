@@ -192,3 +192,31 @@ func TestAFullBucketIsSweptOnceForEachDeadlineThatPassed(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// In one turn a bucket is swept and written to: the store, which the owner loop asks
+// in between, does not know of the first yet.
+func TestABucketIsSweptAndUsedInOneTurn(t *testing.T) {
+	for _, used := range []bool{false, true} {
+		r := newRig(t, TopicConfig{TTL: time.Minute}, wild)
+		old := r.send("a")
+		r.ack(r.one(1, "c"))
+		if used { // after half its TTL: the entry is moved, the bucket stays
+			r.pass(30 * time.Second)
+			r.send("a")
+			r.ack(r.one(1, "c"))
+		}
+		r.now = r.now.Add(2 * time.Minute)
+		if used {
+			r.now = epoch0.Add(time.Minute)
+		}
+		r.m.Sweep(r.now, r.disk.expiry[old.Bucket], r.disk.buckets["a"], true)
+		a := r.send("a")
+		if (a.Bucket == old.Bucket) != used {
+			t.Fatalf("used %v: bucket %x after %x", used, a.Bucket, old.Bucket)
+		}
+		r.ack(r.one(1, "c"))
+		if s := r.disk.buckets["a"]; len(r.disk.expiry) != 1 || !r.disk.expiry[s.ID].At.Equal(s.Expiry) || r.m.Stats().Buckets != 1 {
+			t.Fatalf("used %v: record says %v, index %v", used, s.Expiry, r.disk.expiry)
+		}
+	}
+}

@@ -62,6 +62,7 @@ func (m *Machine) Take() Effects {
 	m.flushMembers()
 	m.flushCursors()
 	m.flushBuckets()
+	m.swept = nil
 	taken := m.out
 	m.spare.reset()
 	m.out, m.spare = m.spare, taken

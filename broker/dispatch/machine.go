@@ -37,6 +37,9 @@ type Machine struct {
 	// nextBucket is the next free sequence, reserved the first that no
 	// ReserveBuckets write covers.
 	nextBucket, reserved uint64
+	// swept are the records that Sweep changed since the last Take, nil for those it
+	// deleted: the store does not know yet.
+	swept map[string]*BucketState
 	// leased counts the leases this machine has made.
 	leased Token
 

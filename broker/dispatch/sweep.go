@@ -19,14 +19,18 @@ func (m *Machine) Sweep(now time.Time, e ExpiryEntry, state BucketState, found b
 	if b := m.byName[e.Name]; b != nil {
 		return b.id == e.Bucket && m.sweepResident(now, b)
 	}
+	if newer, ok := m.swept[e.Name]; ok {
+		found = newer != nil
+		if found {
+			state = *newer
+		}
+	}
 	if !found || state.ID != e.Bucket || state.Tail > state.Head {
 		return false // another bucket of that name, or none: the entry was a leftover
 	}
 	due := m.expires(state.Name, state.LastActive)
 	if m.cfg.TTL > 0 && !due.After(now) {
-		m.write(Write{Op: DeleteBucket, Bucket: state.ID, Name: state.Name})
-		m.buckets--
-		m.out.Counters.BucketsGone++
+		m.deleteBucket(state.ID, state.Name)
 		return true
 	}
 	state.Expiry = time.Time{}
@@ -34,7 +38,8 @@ func (m *Machine) Sweep(now time.Time, e ExpiryEntry, state BucketState, found b
 		state.Expiry = wholeSeconds(due)
 		m.write(Write{Op: PutExpiry, At: state.Expiry, Bucket: state.ID, Name: state.Name})
 	}
-	m.write(Write{Op: PutBucket, Bucket: state.ID, Name: state.Name, State: put(&m.out.states, state)})
+	m.setSwept(state.Name, put(&m.out.states, state))
+	m.write(Write{Op: PutBucket, Bucket: state.ID, Name: state.Name, State: m.swept[state.Name]})
 	return false
 }
 
@@ -77,8 +82,20 @@ func (m *Machine) destroy(b *bucket) {
 	for c := b.first; c != nil; c = c.sibling {
 		m.deleteCursor(c)
 	}
-	m.write(Write{Op: DeleteBucket, Bucket: b.id, Name: b.name})
+	m.deleteBucket(b.id, b.name)
+	m.release(b)
+}
+
+func (m *Machine) deleteBucket(id BucketID, name string) {
+	m.write(Write{Op: DeleteBucket, Bucket: id, Name: name})
 	m.buckets--
 	m.out.Counters.BucketsGone++
-	m.release(b)
+	m.setSwept(name, nil)
+}
+
+func (m *Machine) setSwept(name string, s *BucketState) {
+	if m.swept == nil {
+		m.swept = map[string]*BucketState{}
+	}
+	m.swept[name] = s
 }
