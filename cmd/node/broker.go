@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -17,13 +16,15 @@ import (
 // for the disk, acks. Long polls end at once.
 const grpcStopGrace = time.Second
 
-// startBroker opens the store, creates the configured topics and groups, and serves.
+// startBroker opens the broker with the configured topics and groups, and serves.
 func (n *Node) startBroker(ctx context.Context) error {
 	notices := rpc.NewNotices()
 	b, err := broker.Open(broker.Options{
 		Dir:           filepath.Join(n.opts.Data, "store"),
 		AsyncFlush:    n.opts.Flush == FlushAsync,
 		CacheBytes:    int64(n.opts.Cache),
+		Topics:        n.opts.topics(),
+		Groups:        n.opts.groups(),
 		AutoCreate:    n.opts.AutoCreate,
 		AutoTopic:     broker.TopicConfig{TTL: n.opts.TTL},
 		AutoGroup:     broker.GroupConfig{InFlight: n.opts.InFlight, MaxAttempts: n.opts.MaxAttempts, MaxSuspend: n.opts.MaxSuspend},
@@ -43,9 +44,6 @@ func (n *Node) startBroker(ctx context.Context) error {
 		_, err := b.Stats(ctx) // answered by every owner loop
 		return err
 	}})
-	if err := n.provision(ctx); err != nil {
-		return err
-	}
 	return n.serveGRPC(ctx, notices)
 }
 
@@ -76,54 +74,29 @@ func (n *Node) serveGRPC(ctx context.Context, notices *rpc.Notices) error {
 	return nil
 }
 
-// provision creates the configured topics and groups that do not exist.
-func (n *Node) provision(ctx context.Context) error {
-	topics := []broker.TopicConfig{{Name: n.opts.Topic, TTL: n.opts.TTL}}
-	for _, t := range n.opts.Topics {
+// topics are the parent topics of the configuration.
+func (o *Options) topics() []broker.TopicConfig {
+	topics := []broker.TopicConfig{{Name: o.Topic, TTL: o.TTL}}
+	for _, t := range o.Topics {
 		topics = append(topics, broker.TopicConfig{
 			Name: t.Name, TTL: t.TTL, ExpireBacklog: t.ExpireBacklog,
 			MaxMessages: t.MaxMessages, MaxBytes: int64(t.MaxBytes), MaxBuckets: t.MaxBuckets,
 		})
 	}
+	return topics
+}
+
+// groups are the consumer groups of the configuration.
+func (o *Options) groups() []broker.GroupConfig {
 	groups := []broker.GroupConfig{{
-		Name: n.opts.Group, Topic: n.opts.Topic, Wildcard: true,
-		InFlight: n.opts.InFlight, MaxAttempts: n.opts.MaxAttempts, MaxSuspend: n.opts.MaxSuspend,
+		Name: o.Group, Topic: o.Topic, Wildcard: true,
+		InFlight: o.InFlight, MaxAttempts: o.MaxAttempts, MaxSuspend: o.MaxSuspend,
 	}}
-	for _, g := range n.opts.Groups {
+	for _, g := range o.Groups {
 		groups = append(groups, broker.GroupConfig{
 			Name: g.Name, Topic: g.Topic, Wildcard: g.Wildcard, Exclusive: g.Exclusive, InFlight: g.InFlight,
 			MaxAttempts: g.MaxAttempts, MaxSuspend: g.MaxSuspend, StartLatest: g.StartLatest,
 		})
 	}
-	for _, t := range topics {
-		if err := n.broker.CreateTopic(ctx, t); err != nil && !errors.Is(err, broker.ErrExists) {
-			return fmt.Errorf("create parent topic %q: %w", t.Name, err)
-		}
-	}
-	for _, g := range groups {
-		err := n.broker.CreateGroup(ctx, g)
-		if errors.Is(err, broker.ErrExists) {
-			n.compareGroup(g)
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("create group %q: %w", g.Name, err)
-		}
-	}
-	return nil
-}
-
-// compareGroup tells when the configuration says something that is not in force: a
-// group keeps the settings it was created with.
-func (n *Node) compareGroup(want broker.GroupConfig) {
-	have, ok := n.broker.Group(want.Name)
-	if !ok {
-		return
-	}
-	differs := func(want, have int) bool { return want != 0 && want != have }
-	if differs(want.InFlight, have.InFlight) || differs(want.MaxAttempts, have.MaxAttempts) ||
-		want.Wildcard != have.Wildcard || want.Topic != have.Topic {
-		n.log.Warn("group exists with other settings than the configuration has; those it was created with are in force",
-			"group", want.Name, "in_flight", have.InFlight, "max_attempts", have.MaxAttempts, "wildcard", have.Wildcard, "topic", have.Topic)
-	}
+	return groups
 }

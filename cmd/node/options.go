@@ -71,8 +71,8 @@ type Options struct {
 	MaxAttempts int `mapstructure:"max-attempts"`
 	// MaxSuspend bounds one suspend.
 	MaxSuspend time.Duration `mapstructure:"max-suspend"`
-	// Topics and Groups are further ones that a broker creates at start. Settings of
-	// those that exist already are left alone: the admin API changes them.
+	// Topics and Groups are further ones that a broker creates at start. For those
+	// that exist already the settings given here are in force from then on.
 	Topics []TopicOptions `mapstructure:"topics"`
 	Groups []GroupOptions `mapstructure:"groups"`
 
