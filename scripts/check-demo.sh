@@ -7,9 +7,13 @@ binary=${1:-bin/penstock}
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT
 
-timeout 180 "$binary" demo --json >"$out"
+status=0
+timeout 180 "$binary" demo --json >"$out" || status=$?
 line=$(tail -n 1 "$out")
 echo "$line"
+if ((status != 0)); then
+  exit "$status"
+fi
 
 # number KEY prints the value of a number in the summary; a missing key fails.
 number() {

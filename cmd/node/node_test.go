@@ -8,9 +8,12 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/penstockmq/penstock/cmd/mockmodel"
 	"github.com/penstockmq/penstock/cmd/node"
@@ -131,8 +134,7 @@ func TestWholeAnswers(t *testing.T) {
 	for _, want := range []string{
 		"penstock_broker_sends_total 1", `penstock_broker_buckets{topic="requests"} 1`,
 		"penstock_store_commit_seconds_count", "penstock_broker_queue_seconds_count 1",
-		`penstock_gateway_requests_total{code="ok",route="`, "penstock_gateway_queue_seconds_count 1",
-		"penstock_pool_received_total 1", "penstock_pool_queue_seconds_count 1", "penstock_build_info{",
+		"penstock_gateway_accepted_total 1", "penstock_pool_received_total 1", "penstock_pool_queue_seconds_count 1", "penstock_build_info{",
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics have no %s", want)
@@ -147,6 +149,16 @@ func TestWholeAnswers(t *testing.T) {
 	}
 	if acks := n.Broker().Metrics().Acks.Load(); acks != 1 {
 		t.Errorf("%d acks, want 1", acks)
+	}
+	// The gauges of a closed broker cannot be had; the rest can.
+	families, err := n.Registry().Gather()
+	if err == nil {
+		t.Error("the gauges of a closed broker are there")
+	}
+	for _, want := range []string{"penstock_gateway_requests_total", "penstock_gateway_request_seconds", "penstock_pool_upstream_seconds"} {
+		if !slices.ContainsFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == want }) {
+			t.Errorf("no %s after a request", want)
+		}
 	}
 }
 
