@@ -75,7 +75,7 @@ func (r *rig) pass(d time.Duration) {
 	r.turn()
 }
 
-// cell is the cell of a bucket named user.model.
+// cellOf is the cell of a bucket name.
 func cellOf(name string) lite.Cell {
 	c, err := lite.Resolve(name, "", "")
 	if err != nil {
