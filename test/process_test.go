@@ -87,14 +87,14 @@ func launch(t *testing.T, args ...string) *process {
 func launchProgram(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	// A race ends the process with a status that no test expects.
-	return launchWith(t, "GORACE=halt_on_error=1 exitcode=66", args...)
+	return launchWith(t, program, "GORACE=halt_on_error=1 exitcode=66", args...)
 }
 
 // startOfficial is start for a process that runs the official client, which has data
 // races of its own: they are let pass, and any other fails the test at its end.
 func startOfficial(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := launchWith(t, "GORACE=halt_on_error=0 exitcode=0", args...)
+	p := launchWith(t, program, "GORACE=halt_on_error=0 exitcode=0", args...)
 	t.Cleanup(func() {
 		p.kill()
 		for _, report := range strings.Split(p.log.String(), "WARNING: DATA RACE")[1:] {
@@ -108,7 +108,7 @@ func startOfficial(t *testing.T, args ...string) *process {
 	return p
 }
 
-func launchWith(t *testing.T, race string, args ...string) *process {
+func launchWith(t *testing.T, program, race string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, readyLine: make(chan map[string]string, 1), exited: make(chan struct{}), log: &syncBuffer{}, lines: &syncBuffer{}}
 	p.cmd = exec.Command(program, args...)
