@@ -46,7 +46,7 @@ test-invariants: ## check the invariants of the pure packages after every event
 
 .PHONY: test-crash
 test-crash: ## run what kills a process or loses power
-	$(GOTEST) -count=1 -run 'Crash|Kill|Power' ./broker/... ./test/...
+	$(GOTEST) -count=1 -run 'Crash|Kill|Power|Outlive|C121' ./broker/... ./test/...
 
 .PHONY: test-clients
 test-clients: ## run the official RocketMQ client and the OpenAI SDK against Penstock

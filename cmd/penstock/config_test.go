@@ -168,7 +168,7 @@ func TestFaultsNameTheirKey(t *testing.T) {
 func TestForeignVariablesAreLeftAlone(t *testing.T) {
 	env := []string{
 		"PENSTOCK_SERVICE_HOST=10.0.0.1", "PENSTOCK_SERVICE_PORT_HTTP=8080", "PENSTOCK_PORT=tcp://10.0.0.1:8080",
-		"PENSTOCK_PORT_8080_TCP_ADDR=10.0.0.1", "PENSTOCK_BROKER_PORT=tcp://10.0.0.1:8081", "PENSTOCK_API_KEY=x",
+		"PENSTOCK_PORT_8080_TCP_ADDR=10.0.0.1", "PENSTOCK_BROKER_PORT=tcp://10.0.0.1:8081", "PENSTOCK_API_KEY=x", "PENSTOCK_KEY=x",
 	}
 	if _, err := loadWith(t, "", env, nil); err != nil {
 		t.Error(err)

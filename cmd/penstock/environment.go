@@ -28,7 +28,7 @@ func envName(key string) string {
 // foreignEnv are variables with our prefix that others set: Kubernetes gives every
 // container PENSTOCK_SERVICE_HOST, PENSTOCK_PORT_8080_TCP and the like when a service
 // is called penstock; tests and clients have theirs.
-var foreignEnv = regexp.MustCompile(`^PENSTOCK_(.+_)?(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_.+|PORT|PORT_\d+_.+)$|^PENSTOCK_(TEST_.+|API_KEY)$`)
+var foreignEnv = regexp.MustCompile(`^PENSTOCK_(.+_)?(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_.+|PORT|PORT_\d+_.+)$|^PENSTOCK_(TEST_.+|(API_)?KEY)$`)
 
 // unknown lists variables that look like settings but are none of keys: a typing
 // error there would otherwise be a setting silently not made.
