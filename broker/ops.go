@@ -46,7 +46,7 @@ func (b *Broker) Buckets(ctx context.Context, topic, prefix, after string, limit
 	if !ok {
 		return nil, fmt.Errorf("%w: %q", ErrTopicNotFound, topic)
 	}
-	if err := inRange("limit", int64(limit), 1, 10_000); err != nil {
+	if err := inRange("limit", int64(limit), 10_000); err != nil {
 		return nil, err
 	}
 	records, err := o.store.BucketsByPrefix(o.id, prefix, after, limit)
@@ -119,7 +119,7 @@ func (b *Broker) Holds(ctx context.Context, group, prefix string, limit int) ([]
 	if err != nil {
 		return nil, err
 	}
-	if err := inRange("limit", int64(limit), 1, 10_000); err != nil {
+	if err := inRange("limit", int64(limit), 10_000); err != nil {
 		return nil, err
 	}
 	var out []suspend.Hold
@@ -180,7 +180,7 @@ func (b *Broker) DeadLetters(_ context.Context, group string, from uint64, limit
 	if err != nil {
 		return nil, err
 	}
-	if err := inRange("limit", int64(limit), 1, 10_000); err != nil {
+	if err := inRange("limit", int64(limit), 10_000); err != nil {
 		return nil, err
 	}
 	records, err := g.owner.store.DeadLetters(uint32(g.id), from, limit)

@@ -172,7 +172,7 @@ func (o Options) validate() error {
 		{"max dead letters", int64(o.MaxDeadLetters)},
 		{"sweep interval", int64(o.SweepInterval)},
 	} {
-		errs = append(errs, inRange(f.key, f.v, 1, 1<<50))
+		errs = append(errs, inRange(f.key, f.v, 1<<50))
 	}
 	return errors.Join(errs...)
 }
@@ -190,11 +190,11 @@ func (c TopicConfig) withDefaults() TopicConfig {
 func (c TopicConfig) Validate() error {
 	errs := []error{
 		lite.CheckTopic(c.Name),
-		inRange("max messages", int64(c.MaxMessages), 1, 1<<31),
-		inRange("max bytes", c.MaxBytes, 1, 1<<50),
-		inRange("max buckets", int64(c.MaxBuckets), 1, 1<<40),
-		inRange("max waiters", int64(c.MaxWaiters), 1, 1<<31),
-		inRange("max subscriptions", int64(c.MaxSubscriptions), 1, 1<<31),
+		inRange("max messages", int64(c.MaxMessages), 1<<31),
+		inRange("max bytes", c.MaxBytes, 1<<50),
+		inRange("max buckets", int64(c.MaxBuckets), 1<<40),
+		inRange("max waiters", int64(c.MaxWaiters), 1<<31),
+		inRange("max subscriptions", int64(c.MaxSubscriptions), 1<<31),
 	}
 	if c.TTL != 0 && (c.TTL < minTTL || c.TTL > maxTTL) {
 		errs = append(errs, fmt.Errorf("%w: ttl %v is outside %v to %v (0: for ever)", ErrInvalidArgument, c.TTL, minTTL, maxTTL))
@@ -215,9 +215,9 @@ func (c GroupConfig) Validate() error {
 	return errors.Join(
 		lite.CheckGroup(c.Name),
 		lite.CheckTopic(c.Topic),
-		inRange("in flight", int64(c.InFlight), 1, maxInFlight),
-		inRange("max attempts", int64(c.MaxAttempts), 1, maxAttempts),
-		inRange("client quota", int64(c.ClientQuota), 1, 1<<31),
+		inRange("in flight", int64(c.InFlight), maxInFlight),
+		inRange("max attempts", int64(c.MaxAttempts), maxAttempts),
+		inRange("client quota", int64(c.ClientQuota), 1<<31),
 		durationInRange("max suspend", c.MaxSuspend, time.Millisecond, maxSuspend),
 	)
 }
@@ -229,9 +229,10 @@ func setDefault[T comparable](v *T, def T) {
 	}
 }
 
-func inRange(field string, v, lo, hi int64) error {
-	if v < lo || v > hi {
-		return fmt.Errorf("%w: %s %d is outside %d to %d", ErrInvalidArgument, field, v, lo, hi)
+// inRange refuses what is not 1 to most.
+func inRange(field string, v, most int64) error {
+	if v < 1 || v > most {
+		return fmt.Errorf("%w: %s %d is outside 1 to %d", ErrInvalidArgument, field, v, most)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (b *Broker) Receive(ctx context.Context, r ReceiveRequest) ([]Delivery, err
 		}
 		// Messages whose deadline passed while they were queued are settled here and
 		// not delivered; when nothing is left the poll goes on for what remains of it.
-		if out := o.read(ctx, g, got); len(out) > 0 {
+		if out := o.read(got); len(out) > 0 {
 			return out, nil
 		}
 	}
@@ -50,7 +50,7 @@ func (b *Broker) Receive(ctx context.Context, r ReceiveRequest) ([]Delivery, err
 
 func (r ReceiveRequest) validate() error {
 	return errors.Join(
-		inRange("max messages", int64(r.Max), 1, maxMessagesPerPull),
+		inRange("max messages", int64(r.Max), maxMessagesPerPull),
 		durationInRange("invisible duration", r.Invisible, time.Millisecond, maxInvisible),
 		durationInRange("wait", r.Wait, 0, time.Hour),
 	)
@@ -139,7 +139,7 @@ func (o *owner) pull(ctx context.Context, p *pullCommand) (pulled, error) {
 
 // read turns leased items into deliveries, in the caller's goroutine: reading the
 // store is no work for the loop.
-func (o *owner) read(ctx context.Context, g dispatch.GroupID, got pulled) []Delivery {
+func (o *owner) read(got pulled) []Delivery {
 	now := wall()
 	out := make([]Delivery, 0, len(got.items))
 	for i := range got.items {

@@ -36,7 +36,7 @@ func (s *Set[T]) Check() error {
 			bad("column %q: %d entries, %d ready, closed %v: should be gone", name, c.entries, c.ready, c.closed)
 		}
 		want := s.place(c)
-		if c.where != want && !(c.where == turning && want == dormant) { // it goes to sleep when its turn comes
+		if c.where != want && (c.where != turning || want != dormant) { // it goes to sleep when its turn comes
 			bad("column %q is in place %d, belongs in %d", name, c.where, want)
 		}
 	}

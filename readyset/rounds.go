@@ -44,7 +44,7 @@ func (r *rounds[T]) push(e *Entry[T], quantum int64) {
 func (r *rounds[T]) pop(quantum int64) *Entry[T] {
 	for {
 		at := int(r.round % slots)
-		r.round += uint32(bits.TrailingZeros16(bits.RotateLeft16(r.filled, -at))) //nolint:gosec // < slots
+		r.round += uint32(bits.TrailingZeros16(bits.RotateLeft16(r.filled, -at)))
 		e := r.list[r.round%slots].head
 		r.unplace(e)
 		r.grant(e, quantum)
@@ -89,7 +89,7 @@ func (r *rounds[T]) place(e *Entry[T], ahead int) {
 	i := (int(r.round%slots) + ahead) % slots
 	r.list[i].push(e)
 	r.filled |= 1 << i
-	e.slot = uint8(i + 1) //nolint:gosec // ≤ slots
+	e.slot = uint8(i + 1)
 }
 
 func (r *rounds[T]) unplace(e *Entry[T]) {

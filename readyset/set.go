@@ -42,7 +42,7 @@ type Set[T any] struct {
 func New[T any](opts Options) *Set[T] {
 	s := &Set[T]{share: 16, quantum: 1, openLevels: 1<<Levels - 1, round: 1}
 	if opts.Share > 0 {
-		s.share = uint16(min(opts.Share, 1<<16-1)) //nolint:gosec // bounded
+		s.share = uint16(min(opts.Share, 1<<16-1))
 	}
 	if opts.Quantum > 0 {
 		s.quantum = min(opts.Quantum, maxCost)

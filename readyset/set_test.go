@@ -16,9 +16,9 @@ type board struct {
 	entries map[string]*Entry[string]
 }
 
-func newBoard(t testing.TB, opts Options) *board {
-	t.Helper()
-	return &board{Set: New[string](opts), t: t, entries: map[string]*Entry[string]{}}
+func newBoard(tb testing.TB, opts Options) *board {
+	tb.Helper()
+	return &board{Set: New[string](opts), t: tb, entries: map[string]*Entry[string]{}}
 }
 
 func (b *board) entry(name, model string, l Level) *Entry[string] {

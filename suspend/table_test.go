@@ -18,7 +18,13 @@ const modelMax = time.Minute
 
 var modelTargets = []Target{
 	bucket("a"), bucket("b"), bucket("c"),
-	{Row, "alice"}, {Row, "bob"}, {Column, "gpt"}, {Column, "phi"}, {Level, "0"}, {Level, "3"}, {Scope: All},
+	{Row, "alice"},
+	{Row, "bob"},
+	{Column, "gpt"},
+	{Column, "phi"},
+	{Level, "0"},
+	{Level, "3"},
+	{Scope: All},
 }
 
 // TestTableAgainstModel drives a table and a plain map of instants through the same calls.

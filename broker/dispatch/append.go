@@ -102,7 +102,7 @@ func (m *Machine) create(now time.Time, r AppendRequest) *bucket {
 
 func (m *Machine) append(b *bucket, msg MessageMeta) {
 	deadline := instant(msg.Deadline)
-	b.runs.push(b.tail, run{deadline: deadline, size: uint32(min(max(0, msg.Size), math.MaxUint32))}) //nolint:gosec // bounded
+	b.runs.push(b.tail, run{deadline: deadline, size: uint32(min(max(0, msg.Size), math.MaxUint32))})
 	if deadline != 0 && (b.due == 0 || deadline < b.due) {
 		b.due = deadline
 	}
@@ -121,7 +121,7 @@ func (m *Machine) Durable(now time.Time, id BucketID, tail Offset) {
 	if b == nil || tail <= b.durable() || tail > b.tail {
 		return // deleted meanwhile, or said before
 	}
-	b.pending = uint32(b.tail - tail) //nolint:gosec // shrinks
+	b.pending = uint32(b.tail - tail)
 	m.arrangeAll(now, b)
 	m.check(now)
 }

@@ -113,11 +113,11 @@ func (m *Machine) adopt(s BucketState) *bucket {
 	b := m.pool.bucket()
 	b.id, b.name, b.cell, b.level = s.ID, s.Name, m.slim(s.Name, s.Cell), s.Level
 	b.tail = max(s.Head, s.Tail)
-	b.retained = uint32(min(b.tail-s.Head, math.MaxUint32)) //nolint:gosec // bounded by MaxMessages
+	b.retained = uint32(min(b.tail-s.Head, math.MaxUint32))
 	b.created, b.active, b.expiry = unixSeconds(s.Created), instant(s.LastActive), unixSeconds(s.Expiry)
 	if b.retained > 0 {
 		b.live, b.bytes = b.retained, max(0, s.Bytes)
-		b.runs.push(b.head(), run{size: uint32(min(b.bytes/int64(b.live), math.MaxUint32))}) //nolint:gosec // bounded
+		b.runs.push(b.head(), run{size: uint32(min(b.bytes/int64(b.live), math.MaxUint32))})
 		m.messages += int64(b.live)
 		m.bytes += b.bytes
 	}
@@ -167,7 +167,7 @@ func (m *Machine) trim(now time.Time, b *bucket) {
 	b.runs.popTo(head, b.tail, func(from, to Offset, size uint32) {
 		m.forget(b, from, to, size)
 	}, old)
-	b.retained = uint32(b.tail - head) //nolint:gosec // shrinks
+	b.retained = uint32(b.tail - head)
 	if b.retained == 0 {
 		m.bytes -= b.bytes
 		b.bytes, b.due = 0, 0 // what is left of sizes taken for equal
@@ -189,10 +189,10 @@ func (m *Machine) forget(b *bucket, from, to Offset, size uint32) {
 
 func (m *Machine) uncount(b *bucket, from, to Offset, size uint32) {
 	n := to - from
-	b.live -= uint32(n)                         //nolint:gosec // n ≤ live
-	bytes := min(b.bytes, int64(n)*int64(size)) //nolint:gosec // n ≤ MaxMessages
+	b.live -= uint32(n)
+	bytes := min(b.bytes, int64(n)*int64(size))
 	b.bytes -= bytes
-	m.messages -= int64(n) //nolint:gosec // n ≤ MaxMessages
+	m.messages -= int64(n)
 	m.bytes -= bytes
 }
 

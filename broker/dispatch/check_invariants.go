@@ -105,6 +105,7 @@ func (m *Machine) checkCursor(f *faults, c *cursor) {
 			f.want(p.lease != nil && p.lease.c == c && p.lease.off == c.floor+Offset(i) && p.lease.item.Armed(), "%s: offset %d is out with no timer", name, c.floor+Offset(i))
 		case back:
 			returned++
+		case untouched, settled:
 		}
 		f.want((p.lease != nil) == (p.state == out), "%s: offset %d: lease and state disagree", name, c.floor+Offset(i))
 		f.want(p.state != untouched, "%s: an untouched place in the window", name)

@@ -131,10 +131,10 @@ func (c *cursor) set(p *place, to placeState) {
 func (c *cursor) tally(s placeState, n int) {
 	switch s {
 	case back:
-		c.returned = uint16(int(c.returned) + n) //nolint:gosec // ≤ the window
+		c.returned = uint16(int(c.returned) + n)
 		c.g.returned += n
 	case out:
-		c.leased = uint16(int(c.leased) + n) //nolint:gosec // ≤ the window
+		c.leased = uint16(int(c.leased) + n)
 		c.g.leases += n
 	case untouched, settled:
 	}

@@ -50,7 +50,7 @@ func (b *bucket) nextLeased(from, to Offset) Offset {
 func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool) int {
 	n := 0
 	b.runs.kill(from, to, b.tail, func(from, to Offset, size uint32) {
-		n += int(to-from) - b.settledEverywhere(from, to) //nolint:gosec // ≤ MaxMessages
+		n += int(to-from) - b.settledEverywhere(from, to)
 		if inStore {
 			m.forget(b, from, to, size)
 		} else {

@@ -172,7 +172,7 @@ func moment(ns int64) time.Time {
 // unixSeconds is the Unix time of t in 32 bits, which last until 2106; the zero time
 // is 0.
 func unixSeconds(t time.Time) uint32 {
-	return uint32(min(max(0, t.Unix()), math.MaxUint32)) //nolint:gosec // bounded
+	return uint32(min(max(0, t.Unix()), math.MaxUint32))
 }
 
 // unixTime is the inverse of unixSeconds, up to the fraction.

@@ -82,8 +82,11 @@ func (p *model) overdue(msg *modelMessage) bool {
 func (p *model) closed(g GroupID, name string) bool {
 	c := cellOf(name)
 	for _, t := range []suspend.Target{
-		{Scope: suspend.Bucket, Name: name}, {Scope: suspend.Row, Name: c.User},
-		{Scope: suspend.Column, Name: c.Model}, {Scope: suspend.Level, Name: "1"}, {Scope: suspend.All},
+		{Scope: suspend.Bucket, Name: name},
+		{Scope: suspend.Row, Name: c.User},
+		{Scope: suspend.Column, Name: c.Model},
+		{Scope: suspend.Level, Name: "1"},
+		{Scope: suspend.All},
 	} {
 		if p.holds[holdKey{g, t}].After(p.r.now) {
 			return true
@@ -359,9 +362,13 @@ func runModel(t *rapid.T) {
 	}
 	target := rapid.Custom(func(t *rapid.T) suspend.Target {
 		return rapid.SampledFrom([]suspend.Target{
-			{Scope: suspend.Bucket, Name: "alice__m"}, {Scope: suspend.Bucket, Name: "bob__m"},
-			{Scope: suspend.Row, Name: "alice"}, {Scope: suspend.Row, Name: "bob"},
-			{Scope: suspend.Column, Name: "m"}, {Scope: suspend.Level, Name: "1"}, {Scope: suspend.All},
+			{Scope: suspend.Bucket, Name: "alice__m"},
+			{Scope: suspend.Bucket, Name: "bob__m"},
+			{Scope: suspend.Row, Name: "alice"},
+			{Scope: suspend.Row, Name: "bob"},
+			{Scope: suspend.Column, Name: "m"},
+			{Scope: suspend.Level, Name: "1"},
+			{Scope: suspend.All},
 		}).Draw(t, "target")
 	})
 	t.Repeat(map[string]func(*rapid.T){

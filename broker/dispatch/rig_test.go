@@ -22,7 +22,6 @@ type rig struct {
 	answered []*Waiter
 	empty    []*Waiter
 	notices  []Notice
-	counters Counters
 }
 
 // wild is the usual group of a test: wildcard, one message of a bucket at a time.

@@ -109,7 +109,7 @@ func (b *bucket) liveFrom(off Offset) int {
 	n := 0
 	for i, r := range b.runs {
 		if from, to := max(off, r.start), b.runs.end(i, b.tail); !r.dead && from < to {
-			n += int(to - from) //nolint:gosec // ≤ MaxMessages
+			n += int(to - from)
 		}
 	}
 	return n

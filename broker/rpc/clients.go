@@ -115,7 +115,8 @@ func (c *clients) closeTelemetry(id string, commands chan *v2.TelemetryCommand) 
 }
 
 func (c *clients) setLite(id string, lite bool) { c.update(id, func(cl *client) { cl.lite = lite }) }
-func (c *clients) setSynced(id string)          { c.update(id, func(cl *client) { cl.synced = true }) }
+
+func (c *clients) setSynced(id string) { c.update(id, func(cl *client) { cl.synced = true }) }
 
 // update changes a client if it is connected.
 func (c *clients) update(id string, f func(*client)) {

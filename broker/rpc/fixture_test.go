@@ -21,7 +21,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/test/bufconn"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/penstockmq/penstock/broker"
@@ -144,6 +143,7 @@ func (f *fixture) parked(polls int) {
 
 // testLog writes warnings and errors to the test's output.
 func testLog(t *testing.T) *slog.Logger {
+	t.Helper()
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
@@ -192,7 +192,7 @@ func (c *stub) send(lite, id string, change ...func(*v2.Message)) *v2.SendMessag
 	c.f.t.Helper()
 	m := liteMessage(change...)
 	m.Topic.Name = c.topic
-	m.SystemProperties.MessageId, m.SystemProperties.LiteTopic = id, proto.String(lite)
+	m.SystemProperties.MessageId, m.SystemProperties.LiteTopic = id, new(lite)
 	out, err := c.SendMessage(c.ctx, &v2.SendMessageRequest{Messages: []*v2.Message{m}})
 	must(c.f.t, err)
 	return out
@@ -309,7 +309,7 @@ func (c *stub) changeInvisible(handle string, d time.Duration, suspend bool) *v2
 	c.f.t.Helper()
 	out, err := c.ChangeInvisibleDuration(c.ctx, &v2.ChangeInvisibleDurationRequest{
 		Topic: resource(c.topic), Group: resource(c.group), ReceiptHandle: handle,
-		InvisibleDuration: durationpb.New(d), Suspend: proto.Bool(suspend),
+		InvisibleDuration: durationpb.New(d), Suspend: new(suspend),
 	})
 	must(c.f.t, err)
 	return out

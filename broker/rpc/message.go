@@ -7,7 +7,6 @@ import (
 	"time"
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -29,12 +28,12 @@ func toWire(d *broker.Delivery, topic *v2.Resource, storeHost string, now time.T
 		BornHost:          d.BornHost,
 		StoreTimestamp:    timestamppb.New(d.Stored),
 		StoreHost:         storeHost,
-		ReceiptHandle:     proto.String(d.Handle),
-		QueueOffset:       proto.Int64(int64(d.Offset)),
+		ReceiptHandle:     new(d.Handle),
+		QueueOffset:       new(int64(d.Offset)),
 		InvisibleDuration: durationpb.New(max(0, d.InvisibleUntil.Sub(now))),
-		DeliveryAttempt:   proto.Int32(int32(d.Attempt)),
+		DeliveryAttempt:   new(int32(d.Attempt)),
 		TraceContext:      optional(d.TraceContext),
-		LiteTopic:         proto.String(d.Lite),
+		LiteTopic:         new(d.Lite),
 	}
 	if d.Encoding == broker.Gzip {
 		p.BodyEncoding = v2.Encoding_GZIP

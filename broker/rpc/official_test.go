@@ -32,9 +32,12 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		defer os.RemoveAll(logs)
-		os.Setenv(golang.CLIENT_LOG_ROOT, logs)
-		os.Setenv(golang.CLIENT_LOG_FILENAME, filepath.Base(logs))
+		defer func() { _ = os.RemoveAll(logs) }()
+		for name, value := range map[string]string{golang.CLIENT_LOG_ROOT: logs, golang.CLIENT_LOG_FILENAME: filepath.Base(logs)} {
+			if err := os.Setenv(name, value); err != nil {
+				panic(err)
+			}
+		}
 		golang.ResetLogger()
 		golang.EnableSsl = os.Getenv(tlsSwitch) != ""
 		// An official client takes seconds to start and to stop, and waits all the time.

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/penstockmq/penstock/broker"
@@ -223,7 +222,7 @@ func TestReceiveAttemptIDReplaysTheSameBatch(t *testing.T) {
 		c.sent("alice", "1")
 		c.sent("bob", "2")
 		id := func(v string) func(*v2.ReceiveMessageRequest) {
-			return func(r *v2.ReceiveMessageRequest) { r.AttemptId = proto.String(v) }
+			return func(r *v2.ReceiveMessageRequest) { r.AttemptId = new(v) }
 		}
 		first := c.receive(id("a"))
 		again := c.receive(id("a"))

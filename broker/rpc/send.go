@@ -6,7 +6,6 @@ import (
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/penstockmq/penstock/broker"
 )
@@ -83,5 +82,5 @@ func optional(v string) *string {
 	if v == "" {
 		return nil
 	}
-	return proto.String(v)
+	return new(v)
 }

@@ -22,10 +22,10 @@ func TestSendStoresWhatWasSent(t *testing.T) {
 			m.Body = []byte("some body")
 			m.UserProperties = map[string]string{"a": "1", "b": ""}
 			p := m.SystemProperties
-			p.Tag, p.Keys = proto.String("tag"), []string{"k1", "k2"}
+			p.Tag, p.Keys = new("tag"), []string{"k1", "k2"}
 			p.BodyEncoding = v2.Encoding_GZIP
 			p.BornTimestamp, p.BornHost = timestamppb.New(born), "host-1"
-			p.TraceContext = proto.String("trace")
+			p.TraceContext = new("trace")
 		})
 		expectCode(t, out.GetStatus(), v2.Code_OK)
 		e := out.GetEntries()[0]
@@ -41,10 +41,10 @@ func TestSendStoresWhatWasSent(t *testing.T) {
 			LiteTopic: p.LiteTopic, DeliveryAttempt: p.DeliveryAttempt, QueueId: p.GetQueueId(), QueueOffset: p.QueueOffset, StoreHost: p.GetStoreHost(),
 		}}
 		want := &v2.Message{Topic: resource("requests"), Body: []byte("some body"), UserProperties: map[string]string{"a": "1", "b": ""}, SystemProperties: &v2.SystemProperties{
-			MessageId: "id-7", Tag: proto.String("tag"), Keys: []string{"k1", "k2"}, BodyEncoding: v2.Encoding_GZIP,
+			MessageId: "id-7", Tag: new("tag"), Keys: []string{"k1", "k2"}, BodyEncoding: v2.Encoding_GZIP,
 			BodyDigest:  &v2.Digest{Type: v2.DigestType_MD5, Checksum: "328C30FAE61CD119CD177C061D1AC11F"},
-			MessageType: v2.MessageType_LITE, BornTimestamp: timestamppb.New(born), BornHost: "host-1", TraceContext: proto.String("trace"),
-			LiteTopic: proto.String("alice"), DeliveryAttempt: proto.Int32(1), QueueOffset: proto.Int64(0), StoreHost: "penstock",
+			MessageType: v2.MessageType_LITE, BornTimestamp: timestamppb.New(born), BornHost: "host-1", TraceContext: new("trace"),
+			LiteTopic: new("alice"), DeliveryAttempt: proto.Int32(1), QueueOffset: proto.Int64(0), StoreHost: "penstock",
 		}}
 		if !proto.Equal(got, want) {
 			t.Errorf("received\n%v\nwant\n%v", got, want)
@@ -81,7 +81,7 @@ func TestSendIsAllOrNothing(t *testing.T) {
 		batch := func(lites ...string) *v2.SendMessageResponse {
 			r := &v2.SendMessageRequest{}
 			for _, l := range lites {
-				r.Messages = append(r.Messages, liteMessage(func(m *v2.Message) { m.SystemProperties.LiteTopic = proto.String(l) }))
+				r.Messages = append(r.Messages, liteMessage(func(m *v2.Message) { m.SystemProperties.LiteTopic = new(l) }))
 			}
 			out, err := c.SendMessage(c.ctx, r)
 			must(t, err)

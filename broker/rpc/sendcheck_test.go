@@ -16,7 +16,7 @@ func liteMessage(change ...func(*v2.Message)) *v2.Message {
 		Topic: &v2.Resource{Name: "requests"},
 		Body:  []byte("body"),
 		SystemProperties: &v2.SystemProperties{
-			MessageId: "id-1", MessageType: v2.MessageType_LITE, LiteTopic: proto.String("alice"),
+			MessageId: "id-1", MessageType: v2.MessageType_LITE, LiteTopic: new("alice"),
 		},
 	}
 	for _, f := range change {
@@ -48,7 +48,7 @@ func TestCheckSendCodes(t *testing.T) {
 		return func(m *v2.Message) { m.Topic = &v2.Resource{Name: name} }
 	}
 	liteName := func(name string) func(*v2.Message) {
-		return system(func(p *v2.SystemProperties) { p.LiteTopic = proto.String(name) })
+		return system(func(p *v2.SystemProperties) { p.LiteTopic = new(name) })
 	}
 	at := func(d time.Duration) func(*v2.Message) {
 		return system(func(p *v2.SystemProperties) { p.DeliveryTimestamp = timestamppb.New(time.Now().Add(d)) })
@@ -77,24 +77,24 @@ func TestCheckSendCodes(t *testing.T) {
 		{"16 KiB of properties", []*v2.Message{liteMessage(properties(128, 124))}, v2.Code_OK},
 		{"more than 16 KiB", []*v2.Message{liteMessage(properties(128, 125))}, v2.Code_MESSAGE_PROPERTIES_TOO_LARGE},
 		{"keys count", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Keys = []string{strings.Repeat("k", 16385)} }))}, v2.Code_MESSAGE_PROPERTIES_TOO_LARGE},
-		{"trace context counts", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.TraceContext = proto.String(strings.Repeat("k", 16385)) }))}, v2.Code_MESSAGE_PROPERTIES_TOO_LARGE},
+		{"trace context counts", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.TraceContext = new(strings.Repeat("k", 16385)) }))}, v2.Code_MESSAGE_PROPERTIES_TOO_LARGE},
 		{"blank property", []*v2.Message{liteMessage(property(" ", "v"))}, v2.Code_ILLEGAL_MESSAGE_PROPERTY_KEY},
 		{"reserved property", []*v2.Message{liteMessage(property("KEYS", "v"))}, v2.Code_ILLEGAL_MESSAGE_PROPERTY_KEY},
 		{"lite topic as property", []*v2.Message{liteMessage(property("__LITE_TOPIC", "v"))}, v2.Code_ILLEGAL_MESSAGE_PROPERTY_KEY},
 		{"control in key", []*v2.Message{liteMessage(property("a\nb", "v"))}, v2.Code_ILLEGAL_MESSAGE_PROPERTY_KEY},
 		{"control in value", []*v2.Message{liteMessage(property("a", "v\u0085"))}, v2.Code_ILLEGAL_MESSAGE_PROPERTY_KEY},
-		{"tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = proto.String("t") }))}, v2.Code_OK},
-		{"blank tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = proto.String(" ") }))}, v2.Code_ILLEGAL_MESSAGE_TAG},
-		{"bar in tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = proto.String("a|b") }))}, v2.Code_ILLEGAL_MESSAGE_TAG},
-		{"control in tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = proto.String("a\x00") }))}, v2.Code_ILLEGAL_MESSAGE_TAG},
+		{"tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = new("t") }))}, v2.Code_OK},
+		{"blank tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = new(" ") }))}, v2.Code_ILLEGAL_MESSAGE_TAG},
+		{"bar in tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = new("a|b") }))}, v2.Code_ILLEGAL_MESSAGE_TAG},
+		{"control in tag", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Tag = new("a\x00") }))}, v2.Code_ILLEGAL_MESSAGE_TAG},
 		{"blank key", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Keys = []string{"a", ""} }))}, v2.Code_ILLEGAL_MESSAGE_KEY},
 		{"control in key", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Keys = []string{"a\x7f"} }))}, v2.Code_ILLEGAL_MESSAGE_KEY},
 		{"blank id", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageId = " " }))}, v2.Code_ILLEGAL_MESSAGE_ID},
 		{"long id", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageId = strings.Repeat("i", 256) }))}, v2.Code_ILLEGAL_MESSAGE_ID},
 		{"delivery beyond a day", []*v2.Message{liteMessage(at(24*time.Hour + time.Minute))}, v2.Code_ILLEGAL_DELIVERY_TIME},
 		{"delivery time", []*v2.Message{liteMessage(at(time.Hour))}, v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE},
-		{"group too long", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageGroup = proto.String(strings.Repeat("g", 64)) }))}, v2.Code_ILLEGAL_MESSAGE_GROUP},
-		{"group", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageGroup = proto.String(strings.Repeat("g", 63)) }))}, v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE},
+		{"group too long", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageGroup = new(strings.Repeat("g", 64)) }))}, v2.Code_ILLEGAL_MESSAGE_GROUP},
+		{"group", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageGroup = new(strings.Repeat("g", 63)) }))}, v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE},
 		{"priority", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.Priority = proto.Int32(1) }))}, v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE},
 		{"normal message", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageType = v2.MessageType_NORMAL }))}, v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE},
 		{"type left out", []*v2.Message{liteMessage(system(func(p *v2.SystemProperties) { p.MessageType = 0 }))}, v2.Code_OK},
@@ -121,12 +121,12 @@ func TestCheckSendOrder(t *testing.T) {
 		Topic:          &v2.Resource{Name: "a b"},
 		UserProperties: map[string]string{"KEYS": "v"},
 		SystemProperties: &v2.SystemProperties{
-			Tag:               proto.String("a|b"),
+			Tag:               new("a|b"),
 			Keys:              []string{""},
 			DeliveryTimestamp: timestamppb.New(time.Now().Add(48 * time.Hour)),
-			MessageGroup:      proto.String(strings.Repeat("g", 64)),
+			MessageGroup:      new(strings.Repeat("g", 64)),
 			MessageType:       v2.MessageType_NORMAL,
-			LiteTopic:         proto.String("a/b"),
+			LiteTopic:         new("a/b"),
 		},
 	}
 	p := m.SystemProperties
@@ -145,7 +145,7 @@ func TestCheckSendOrder(t *testing.T) {
 		{v2.Code_ILLEGAL_DELIVERY_TIME, func() { p.DeliveryTimestamp = nil }},
 		{v2.Code_ILLEGAL_MESSAGE_GROUP, func() { p.MessageGroup = nil }},
 		{v2.Code_MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, func() { p.MessageType = v2.MessageType_LITE }},
-		{v2.Code_ILLEGAL_LITE_TOPIC, func() { p.LiteTopic = proto.String("alice") }},
+		{v2.Code_ILLEGAL_LITE_TOPIC, func() { p.LiteTopic = new("alice") }},
 		{v2.Code_OK, func() {}},
 	} {
 		if got := codeOf(checkSend([]*v2.Message{m}, 10)); got != step.want {

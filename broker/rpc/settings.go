@@ -66,11 +66,11 @@ func (s *Server) fillSubscription(ctx context.Context, who caller, out *v2.Setti
 	}
 	sub := ps.Subscription
 	group := s.groupOf(ctx, sub)
-	sub.Fifo = proto.Bool(group.InFlight <= 1)
-	sub.ReceiveBatchSize = proto.Int32(int32(s.opts.ReceiveBatch))
+	sub.Fifo = new(group.InFlight <= 1)
+	sub.ReceiveBatchSize = new(int32(s.opts.ReceiveBatch))
 	// Python takes whole seconds only.
 	sub.LongPollingTimeout = durationpb.New(s.opts.PollMax.Truncate(time.Second))
-	sub.LiteSubscriptionQuota = proto.Int32(int32(group.ClientQuota))
+	sub.LiteSubscriptionQuota = new(int32(group.ClientQuota))
 	sub.MaxLiteTopicSize = proto.Int32(lite.MaxNameBytes)
 	out.BackoffPolicy = consumerBackoff(who, out.GetUserAgent().GetLanguage(), group.MaxAttempts)
 }

@@ -81,6 +81,7 @@ func (c *stub) deadLetter(handle string) *v2.Status {
 // the one before it does not any more.
 func TestC20_HandleAfterChangeOfInvisibleTime(t *testing.T) {
 	setup := func(t *testing.T) (c *stub, h1, h2 string, changed time.Time) {
+		t.Helper()
 		c = start(t).client("c")
 		for i := range 10 {
 			c.sent("alice", strconv.Itoa(i))

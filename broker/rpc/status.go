@@ -80,8 +80,7 @@ func codeOf(err error) v2.Code {
 	if err == nil {
 		return v2.Code_OK
 	}
-	var ce *codeError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*codeError](err); ok {
 		return ce.code
 	}
 	for i := range statusTable {

@@ -59,7 +59,7 @@ func decodeBucket(key, value []byte) (Bucket, error) {
 	if err := k.err("bucket"); err != nil {
 		return Bucket{}, err
 	}
-	d, _ := newDecoder(string(value), bucketVersion)
+	d := newDecoder(string(value), bucketVersion)
 	switch flags := d.byte(); flags {
 	case 0:
 		b.Cell, _ = lite.Resolve(b.Name, "", "") // cannot fail without properties

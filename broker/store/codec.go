@@ -56,14 +56,14 @@ type decoder struct {
 	fault string
 }
 
-// newDecoder reads the record's version and refuses any that is not in [1, newest].
-func newDecoder(value string, newest byte) (*decoder, byte) {
+// newDecoder reads the record's version and refuses any other than the one given. A
+// record that gets a second version has to decode both.
+func newDecoder(value string, version byte) *decoder { //nolint:unparam // each record has its own; all are 1 so far
 	d := &decoder{rest: value}
-	v := d.byte()
-	if d.fault == "" && (v == 0 || v > newest) {
+	if v := d.byte(); d.fault == "" && v != version {
 		d.fail("unknown record version")
 	}
-	return d, v
+	return d
 }
 
 func (d *decoder) fail(fault string) {

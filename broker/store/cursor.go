@@ -51,7 +51,7 @@ func decodeCursor(key, value []byte) (Cursor, error) {
 	if err := k.err("cursor"); err != nil {
 		return Cursor{}, err
 	}
-	d, _ := newDecoder(string(value), cursorVersion)
+	d := newDecoder(string(value), cursorVersion)
 	c.Floor = d.uvarint()
 	if n := d.count(); n > 0 {
 		c.Settled = make([]uint64, n)

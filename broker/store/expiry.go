@@ -24,7 +24,7 @@ func decodeExpiry(key, value []byte) (Expiry, error) {
 	if err := k.err("expiry"); err != nil {
 		return Expiry{}, err
 	}
-	d, _ := newDecoder(string(value), expiryVersion)
+	d := newDecoder(string(value), expiryVersion)
 	e.Name = d.string()
 	if second > uint64(maxMillis/1000) {
 		d.fail("time out of range")

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,10 +23,8 @@ func failing(on *errorfs.Toggle, suffix string, kinds ...errorfs.OpKind) {
 		if !strings.HasSuffix(op.Path, suffix) {
 			return nil
 		}
-		for _, k := range kinds {
-			if op.Kind == k {
-				return errorfs.ErrInjected
-			}
+		if slices.Contains(kinds, op.Kind) {
+			return errorfs.ErrInjected
 		}
 		return nil
 	})

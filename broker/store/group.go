@@ -49,7 +49,7 @@ func decodeGroup(key, value []byte) (Group, error) {
 	if err := k.err("group"); err != nil {
 		return Group{}, err
 	}
-	d, _ := newDecoder(string(value), groupVersion)
+	d := newDecoder(string(value), groupVersion)
 	flags := d.byte()
 	g.Wildcard = flags&(1<<groupWildcard) != 0
 	g.Exclusive = flags&(1<<groupExclusive) != 0

@@ -29,7 +29,7 @@ func decodeHold(key, value []byte) (Hold, error) {
 	if err := k.err("hold"); err != nil {
 		return Hold{}, err
 	}
-	d, _ := newDecoder(string(value), holdVersion)
+	d := newDecoder(string(value), holdVersion)
 	h.Until = d.time()
 	h.By = d.string()
 	h.Reason = d.string()

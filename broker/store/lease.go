@@ -37,7 +37,7 @@ func decodeLease(key, value []byte) (Lease, error) {
 	if err := k.err("lease"); err != nil {
 		return Lease{}, err
 	}
-	d, _ := newDecoder(string(value), leaseVersion)
+	d := newDecoder(string(value), leaseVersion)
 	flags := d.byte()
 	l.AutoRenew = flags&(1<<leaseAutoRenew) != 0
 	l.Until = d.time()

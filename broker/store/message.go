@@ -136,7 +136,7 @@ func decodeMessage(value []byte) (*Message, error) {
 		TraceContext: d.string(),
 		Keys:         d.strings(),
 		Properties:   d.properties(),
-		Body:         body[:len(body):len(body)],
+		Body:         slices.Clip(body),
 	}
 	if err := d.err("message"); err != nil {
 		return nil, err

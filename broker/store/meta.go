@@ -65,14 +65,15 @@ func (b *Batch) putCounter(kind byte, id uint32, next uint64) {
 	b.set(appendCounterKey(b.key[:0], kind, id), binary.AppendUvarint(b.value[:0], next))
 }
 
-// PutNextTopicID, PutNextGroupID and PutNextBucket note the next number to give
-// out. They go into the batch that uses the number before it, or an earlier one.
+// PutNextTopicID notes the next topic id to give out. It goes into the batch that
+// uses the id before it, or an earlier one.
 func (b *Batch) PutNextTopicID(next uint16) { b.putCounter(counterTopic, 0, uint64(next)) }
 
-// PutNextGroupID is described at PutNextTopicID.
+// PutNextGroupID is the same for group ids.
 func (b *Batch) PutNextGroupID(next uint32) { b.putCounter(counterGroup, 0, uint64(next)) }
 
-// PutNextBucket is described at PutNextTopicID. A topic reserves many at a time.
+// PutNextBucket is the same for the sequence of a topic's bucket ids, of which a topic
+// reserves many at a time.
 func (b *Batch) PutNextBucket(topic uint16, next uint64) {
 	b.putCounter(counterBucket, uint32(topic), next)
 }

@@ -13,32 +13,32 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 )
 
-func openMem(t testing.TB, fs vfs.FS) *Store {
-	t.Helper()
+func openMem(tb testing.TB, fs vfs.FS) *Store {
+	tb.Helper()
 	s, err := Open(Options{Dir: "data", FS: fs, MemTableBytes: 256 << 10, CacheBytes: 1 << 20})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		if err := s.Close(); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	return s
 }
 
-func write(t testing.TB, s *Store, d Durability, fill func(b *Batch)) {
-	t.Helper()
+func write(tb testing.TB, s *Store, d Durability, fill func(b *Batch)) {
+	tb.Helper()
 	b := s.NewBatch()
 	fill(b)
 	if err := s.Apply(b, d); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := b.Wait(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := b.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -108,7 +108,11 @@ func TestRecordsSurviveReopen(t *testing.T) {
 	add(s.NextDeadLetter(5))
 	want := []any{
 		topic, nil, group, nil, bucket, nil, cursor, nil, lease, nil, hold, nil, sub, nil,
-		&m, []Expiry{expiry}, &letter, []*DeadLetter{&letter}, 1,
+		&m,
+		[]Expiry{expiry},
+		&letter,
+		[]*DeadLetter{&letter},
+		1,
 		uint16(4), uint32(6), uint64(1000), uint64(2),
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -37,7 +37,7 @@ func decodeSubscription(key, value []byte) (Subscription, error) {
 	if err := k.err("subscription"); err != nil {
 		return Subscription{}, err
 	}
-	d, _ := newDecoder(string(value), subscriptionVersion)
+	d := newDecoder(string(value), subscriptionVersion)
 	flags := d.byte()
 	s.Wildcard = flags&(1<<subscriptionWildcard) != 0
 	s.Version = d.varint()

@@ -42,7 +42,7 @@ func decodeTopic(key, value []byte) (Topic, error) {
 	if err := k.err("topic"); err != nil {
 		return Topic{}, err
 	}
-	d, _ := newDecoder(string(value), topicVersion)
+	d := newDecoder(string(value), topicVersion)
 	flags := d.byte()
 	t.ExpireBacklog = flags&(1<<topicExpireBacklog) != 0
 	t.ID = d.uint16()

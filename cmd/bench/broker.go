@@ -51,7 +51,8 @@ func (t *testBroker) serve() error {
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", t.addr)
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", t.addr)
 	if err != nil {
 		return err
 	}

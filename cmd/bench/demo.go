@@ -123,7 +123,8 @@ func startModel(ctx context.Context) (_ *mockmodel.Server, url string, stop func
 	if err != nil {
 		return nil, "", nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", nil, err
 	}

@@ -136,7 +136,7 @@ func (l *demoLoad) post(ctx context.Context, key string, body []byte) (int, time
 	if err != nil {
 		return 0, 0, err
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // it was read to its end
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return 0, 0, err
 	}

@@ -2,6 +2,7 @@ package mockmodel
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 )
@@ -133,9 +134,7 @@ func (r *recorder) snapshot() Stats {
 func (r *recorder) snapshotLocked() Stats {
 	s := r.stats
 	s.Models = make(map[string]int64, len(r.stats.Models))
-	for name, n := range r.stats.Models {
-		s.Models[name] = n
-	}
+	maps.Copy(s.Models, r.stats.Models)
 	return s
 }
 

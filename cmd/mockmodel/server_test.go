@@ -109,8 +109,7 @@ func TestOpenAIClientUnderstands(t *testing.T) {
 }
 
 func status(err error) int {
-	var e *openai.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*openai.Error](err); ok {
 		return e.StatusCode
 	}
 	return 0

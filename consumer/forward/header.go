@@ -27,8 +27,8 @@ func kept(h http.Header) http.Header {
 	return out
 }
 
-// retryAfterMin keeps "Retry-After: 0", or a date that has passed, from turning a full upstream into a busy loop.
-const retryAfterMin = 50 * time.Millisecond
+// retryAfterFloor keeps "Retry-After: 0", or a date that has passed, from turning a full upstream into a busy loop.
+const retryAfterFloor = 50 * time.Millisecond
 
 // retryAfter reads when an upstream wants to be asked again: retry-after-ms as OpenAI sends it, else Retry-After in
 // seconds or as an HTTP date (RFC 9110, 10.2.3). False if it does not say, or says nonsense.
@@ -55,5 +55,5 @@ func clamp(d float64, most time.Duration) time.Duration {
 	if d >= float64(most) {
 		return most
 	}
-	return max(time.Duration(math.Ceil(d)), retryAfterMin)
+	return max(time.Duration(math.Ceil(d)), retryAfterFloor)
 }

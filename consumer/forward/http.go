@@ -72,7 +72,7 @@ func (h *HTTP) Forward(ctx context.Context, r Request, sink Sink) Outcome {
 		return watch.failure(ctx, false, withoutURL(err))
 	}
 	// Closing an unread body closes the connection: an upstream that still generates notices at once.
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }()
 	x := exchange{h: h, r: r, sink: sink, ctx: ctx, watch: watch, resp: resp}
 	return x.answer()
 }

@@ -401,10 +401,10 @@ func TestRetryAfter(t *testing.T) {
 	}{
 		{"Retry-After", "3", 3 * time.Second},
 		{"Retry-After", " 0.5 ", 500 * time.Millisecond},
-		{"Retry-After", "0", retryAfterMin},
+		{"Retry-After", "0", retryAfterFloor},
 		{"Retry-After", "99999999999999999999", time.Hour},
 		{"Retry-After", "Fri, 02 Jan 2026 03:04:15 GMT", 10 * time.Second},
-		{"Retry-After", "Fri, 02 Jan 2026 03:04:00 GMT", retryAfterMin},
+		{"Retry-After", "Fri, 02 Jan 2026 03:04:00 GMT", retryAfterFloor},
 		{"Retry-After-Ms", "120", 120 * time.Millisecond},
 		{"Retry-After", "-1", 0},
 		{"Retry-After", "NaN", 0},

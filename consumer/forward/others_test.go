@@ -19,7 +19,7 @@ import (
 var (
 	_ Sink     = (*reply.Writer)(nil)
 	_ Sink     = (*reply.Collector)(nil)
-	_ Producer = (mq.Producer)(nil)
+	_ Producer = mq.Producer(nil)
 )
 
 type named string

@@ -69,8 +69,7 @@ func (w *watch) failure(pool context.Context, started bool, err error) Outcome {
 
 // withoutURL takes the address out of a client's error: a base URL may hold a password.
 func withoutURL(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return fmt.Errorf("%s upstream: %w", u.Op, u.Err)
 	}
 	return err

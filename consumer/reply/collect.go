@@ -7,16 +7,16 @@ import (
 
 // Collector gathers an answer instead of sending it on: the sink of an asynchronous request. It belongs to one goroutine.
 type Collector struct {
-	max int
-	res Result
+	most int
+	res  Result
 }
 
-// NewCollector returns a Collector of answers up to max bytes; 0 means 64 MiB.
-func NewCollector(max int) *Collector {
-	if max <= 0 {
-		max = 64 << 20
+// NewCollector returns a Collector of answers up to most bytes; 0 means 64 MiB.
+func NewCollector(most int) *Collector {
+	if most <= 0 {
+		most = 64 << 20
 	}
-	return &Collector{max: max}
+	return &Collector{most: most}
 }
 
 // Head notes status and headers.
@@ -27,8 +27,8 @@ func (c *Collector) Head(status int, header http.Header) error {
 
 // Chunk appends bytes; ErrTooLarge beyond the limit.
 func (c *Collector) Chunk(p []byte) error {
-	if len(c.res.Body)+len(p) > c.max {
-		return fmt.Errorf("%w: limit %d bytes", ErrTooLarge, c.max)
+	if len(c.res.Body)+len(p) > c.most {
+		return fmt.Errorf("%w: limit %d bytes", ErrTooLarge, c.most)
 	}
 	c.res.Body = append(c.res.Body, p...)
 	return nil
@@ -36,8 +36,8 @@ func (c *Collector) Chunk(p []byte) error {
 
 // Answer notes a whole answer.
 func (c *Collector) Answer(status int, header http.Header, body []byte, u Usage) error {
-	if len(body) > c.max {
-		return fmt.Errorf("%w: limit %d bytes", ErrTooLarge, c.max)
+	if len(body) > c.most {
+		return fmt.Errorf("%w: limit %d bytes", ErrTooLarge, c.most)
 	}
 	c.res = Result{Status: status, Header: header, Body: body, Usage: u}
 	return nil

@@ -158,7 +158,7 @@ func (h *Heap[T]) down(i int, n node[T]) {
 
 func (h *Heap[T]) put(i int, n node[T]) {
 	h.nodes[i] = n
-	n.item.pos = int32(i + 1) //nolint:gosec // 2^31 armed items would need 32 GiB of nodes
+	n.item.pos = int32(i + 1)
 }
 
 func (h *Heap[T]) shrink() {

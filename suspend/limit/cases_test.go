@@ -51,8 +51,14 @@ func TestC47_LeakyBucketNeverJumpsBackToFull(t *testing.T) {
 // N-1 ms does not; and to the nanosecond, the same of RetryAt.
 func TestC49_ReturnedWaitIsTheShortest(t *testing.T) {
 	rates := []Rate{
-		{1, 2 * time.Second}, {1, time.Second}, {3, time.Second}, {7, time.Second}, {1000, time.Second},
-		{MaxEvents, time.Millisecond}, {999_999_937, MaxWindow}, {1, MaxWindow},
+		{1, 2 * time.Second},
+		{1, time.Second},
+		{3, time.Second},
+		{7, time.Second},
+		{1000, time.Second},
+		{MaxEvents, time.Millisecond},
+		{999_999_937, MaxWindow},
+		{1, MaxWindow},
 	}
 	for _, rate := range rates {
 		for _, cost := range []int64{1, 42} {

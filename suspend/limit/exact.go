@@ -34,17 +34,17 @@ func sub(a, b int64) int64 {
 // mulDiv is (a*b + c) / d with its remainder, computed in 128 bits; (MaxInt64, 0) if the quotient does not fit.
 // REQUIRES: a, b, c >= 0 and d > 0.
 func mulDiv(a, b, c, d int64) (quo, rem int64) {
-	hi, lo := bits.Mul64(uint64(a), uint64(b)) //nolint:gosec // not negative, see REQUIRES
-	lo, carry := bits.Add64(lo, uint64(c), 0)  //nolint:gosec // not negative
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	lo, carry := bits.Add64(lo, uint64(c), 0)
 	hi += carry
-	if hi >= uint64(d) { //nolint:gosec // not negative
+	if hi >= uint64(d) {
 		return math.MaxInt64, 0
 	}
-	q, r := bits.Div64(hi, lo, uint64(d)) //nolint:gosec // not negative
+	q, r := bits.Div64(hi, lo, uint64(d))
 	if q > math.MaxInt64 {
 		return math.MaxInt64, 0
 	}
-	return int64(q), int64(r) //nolint:gosec // both fit: q by the check above, r < d
+	return int64(q), int64(r)
 }
 
 // rescale is the time at rate to that d takes at rate from, rounded up; MaxInt64 if it does not fit.

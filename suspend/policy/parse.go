@@ -157,6 +157,7 @@ func show(n *yaml.Node) string {
 			return "empty"
 		}
 		return fmt.Sprintf("%.64q", n.Value)
+	case yaml.DocumentNode: // never inside of a document
 	}
 	return "nothing"
 }

@@ -134,7 +134,7 @@ func faultsOf(err error) []*Fault {
 		return []*Fault{f}
 	}
 	var faults []*Fault
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the join itself
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			if f, ok := errors.AsType[*Fault](e); ok {
 				faults = append(faults, f)
