@@ -211,13 +211,14 @@ func (s *system) hold(user string) (lift func()) {
 	}
 }
 
-// metric reads one metric: the sum of all its label sets.
-func (s *system) metric(name string) float64 {
-	s.t.Helper()
-	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+s.ready["admin"]+"/metrics", http.NoBody)
-	must(s.t, err)
+// metric reads one metric: the sum of all its label sets. name may have a label set
+// itself.
+func (p *process) metric(name string) float64 {
+	p.t.Helper()
+	r, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, "http://"+p.ready["admin"]+"/metrics", http.NoBody)
+	must(p.t, err)
 	resp, err := http.DefaultClient.Do(r)
-	must(s.t, err)
+	must(p.t, err)
 	defer resp.Body.Close()
 	sum, found := 0.0, false
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
@@ -226,35 +227,35 @@ func (s *system) metric(name string) float64 {
 			continue
 		}
 		v, err := strconv.ParseFloat(rest[strings.LastIndexByte(rest, ' ')+1:], 64)
-		must(s.t, err)
+		must(p.t, err)
 		sum, found = sum+v, true
 	}
 	if !found {
-		s.t.Fatalf("there is no metric %s", name)
+		p.t.Fatalf("there is no metric %s", name)
 	}
 	return sum
 }
 
 // metrics wants the values of several metrics now.
-func (s *system) metrics(want map[string]float64) {
-	s.t.Helper()
+func (p *process) metrics(want map[string]float64) {
+	p.t.Helper()
 	for name, v := range want {
-		if got := s.metric(name); got != v {
-			s.t.Errorf("%s is %v, want %v", name, got, v)
+		if got := p.metric(name); got != v {
+			p.t.Errorf("%s is %v, want %v", name, got, v)
 		}
 	}
 }
 
 // waitMetric looks at a metric until it is v.
-func (s *system) waitMetric(name string, v float64) {
-	s.t.Helper()
-	s.waitMetricFor(enough, name, v)
+func (p *process) waitMetric(name string, v float64) {
+	p.t.Helper()
+	p.waitMetricFor(enough, name, v)
 }
 
-func (s *system) waitMetricFor(d time.Duration, name string, v float64) {
-	s.t.Helper()
+func (p *process) waitMetricFor(d time.Duration, name string, v float64) {
+	p.t.Helper()
 	var got float64
-	watch(s.t, d, func() bool { got = s.metric(name); return got == v }, func() string {
+	watch(p.t, d, func() bool { got = p.metric(name); return got == v }, func() string {
 		return fmt.Sprintf("%s is %v, want %v", name, got, v)
 	})
 }
