@@ -241,11 +241,13 @@ func TestABrokenBatchIsAskedForAgain(t *testing.T) {
 // An ack that fails is repeated and holds up no other; one that cannot succeed is not.
 func TestAcksAreRepeatedOneByOne(t *testing.T) {
 	failures := map[string]int{"b": 5, "c": 1 << 30}
-	f := &fake{refuse: func(_ *fake, r any) *v2.Status {
+	f := &fake{refuse: func(f *fake, r any) *v2.Status {
 		e, ok := r.(*v2.AckMessageEntry)
 		if !ok {
 			return nil
 		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		if failures[e.GetReceiptHandle()]--; failures[e.GetReceiptHandle()] >= 0 {
 			return &v2.Status{Code: v2.Code_INTERNAL_SERVER_ERROR}
 		}
@@ -267,11 +269,16 @@ func TestAcksAreRepeatedOneByOne(t *testing.T) {
 		if !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("acked %q", got)
 		}
+		tries := func() int {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return 1<<30 - failures["c"]
+		}
 		time.Sleep(time.Minute)
-		tries := 1<<30 - failures["c"]
+		before := tries()
 		time.Sleep(time.Minute)
-		if more := 1<<30 - failures["c"]; more != tries || tries < 10 {
-			t.Errorf("%d tries until the lease's end, %d after", tries, more-tries)
+		if after := tries(); after != before || before < 10 {
+			t.Errorf("%d tries until the lease's end, %d after", before, after-before)
 		}
 	})
 }

@@ -238,6 +238,7 @@ func (r *officialRun) reject(ctx context.Context, view *rocketmq.MessageView) ro
 	if client == nil {
 		return rocketmq.FAILURE
 	}
+	ctx = context.WithoutCancel(ctx) // a stop waits for it
 	for n := 1; n <= 5; n++ {
 		err := (*client).ForwardMessageToDeadLetterQueue(ctx, view)
 		if err == nil {

@@ -1,0 +1,5 @@
+//go:build !race
+
+package mq_test
+
+const raceDetector = false
