@@ -28,13 +28,13 @@ func (s *Server) ReceiveMessage(r *v2.ReceiveMessageRequest, stream receiveStrea
 	if err != nil {
 		return err
 	}
-	ctx, cancel := s.untilStop(stream.Context())
+	ctx, cancel := s.whilePolling(stream.Context())
 	defer cancel()
 	got, err := s.broker.Receive(ctx, request)
 	switch {
 	case errors.Is(err, context.Canceled) && stream.Context().Err() == nil,
 		errors.Is(err, broker.ErrClosed) && s.stopping.Err() != nil:
-		got = nil // the server stops
+		got = nil // the server stops, or is about to
 	case err != nil:
 		return err
 	}

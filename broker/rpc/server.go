@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync"
 	"time"
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
@@ -29,6 +30,12 @@ type Server struct {
 	// stopping is done when long polls and telemetry streams are to end.
 	stopping context.Context
 	stop     context.CancelFunc
+
+	mu sync.Mutex // guards the following fields; nothing is done under it
+	// polling is done when the polls that began under it are to end; each EndPolls
+	// begins another. It ends with stopping.
+	polling  context.Context
+	endPolls context.CancelFunc
 }
 
 const (
@@ -56,6 +63,7 @@ func New(opts Options) (*Server, error) {
 	}
 	s := &Server{opts: opts, broker: opts.Broker, clients: opts.Notices.clients, log: opts.Log}
 	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.polling, s.endPolls = context.WithCancel(s.stopping)
 	s.grpc = grpc.NewServer(
 		grpc.Creds(creds),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -107,9 +115,24 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// untilStop is ctx that also ends when the server stops.
-func (s *Server) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
+// EndPolls ends the long polls that wait, empty. It is for a process that is about
+// to stop and lets other parts finish first: consumers elsewhere hear of it at once
+// and not at the end of that grace (case C125). A poll that comes later waits again,
+// until Run's end: an empty answer at once would have clients poll in a tight loop.
+func (s *Server) EndPolls() {
+	s.mu.Lock()
+	end := s.endPolls
+	s.polling, s.endPolls = context.WithCancel(s.stopping)
+	s.mu.Unlock()
+	end()
+}
+
+// whilePolling is ctx that also ends when polls are to.
+func (s *Server) whilePolling(ctx context.Context) (context.Context, context.CancelFunc) {
+	s.mu.Lock()
+	polling := s.polling
+	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
-	unhook := context.AfterFunc(s.stopping, cancel)
+	unhook := context.AfterFunc(polling, cancel)
 	return ctx, func() { unhook(); cancel() }
 }

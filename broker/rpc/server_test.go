@@ -270,3 +270,26 @@ func TestPingsAreTolerated(t *testing.T) {
 		}
 	})
 }
+
+// A process that is about to stop ends the polls that wait, and goes on serving: a poll
+// that comes later waits, and is answered.
+func TestEndPolls_LaterOnesWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t)
+		c := f.client("c")
+		ended := make(chan answer, 2)
+		go func() { ended <- c.receive() }()
+		f.parked(1)
+		began := time.Now()
+		f.server.EndPolls()
+		if a := <-ended; a.status.GetCode() != v2.Code_MESSAGE_NOT_FOUND || time.Since(began) != 0 {
+			t.Errorf("a poll that waits ends with %v after %v", a.status, time.Since(began))
+		}
+		go func() { ended <- c.receive() }()
+		f.parked(1)
+		c.sent("u1", "m1")
+		if a := <-ended; len(a.messages) != 1 {
+			t.Errorf("a later poll ends with %v and %d messages", a.status, len(a.messages))
+		}
+	})
+}

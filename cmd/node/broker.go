@@ -71,6 +71,11 @@ func (n *Node) serveGRPC(ctx context.Context, notices *rpc.Notices) error {
 	}
 	n.addrs.GRPC = ln.Addr().String()
 	n.run(core, "grpc", func(ctx context.Context) error { return server.Run(ctx, ln) })
+	n.run(front, "polls", func(ctx context.Context) error {
+		<-ctx.Done()
+		server.EndPolls()
+		return nil
+	})
 	return nil
 }
 

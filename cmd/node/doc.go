@@ -10,7 +10,8 @@
 // gateway and pool; the admin server is there from the first to the last. They run in
 // three stages, which stop one after the other:
 //
-//	front  gateway, pool      no new requests; running ones may take Options.Grace
+//	front  gateway, pool      no new requests; running ones may take Options.Grace;
+//	                          polls of consumers elsewhere end once, as a sign
 //	core   gRPC, broker       polls end, accepted writes are made to hold
 //	base   admin, files       what others lean on
 //
