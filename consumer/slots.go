@@ -44,12 +44,9 @@ func (m *modelSlots) acquire(ctx context.Context, model string, limit int, wait 
 	q.waiting = append(q.waiting, turn)
 	m.mu.Unlock()
 
-	err = await(ctx, turn, wait)
-	if err == nil || !m.leave(model, q, turn) { // not in the queue any more: the slot came at the same time
-		if ctx.Err() == nil {
-			return func() { m.release(model, q) }, nil
-		}
-		m.release(model, q)
+	// A slot that came in the same moment as the end of the wait is not in the queue any more; it is taken.
+	if await(ctx, turn, wait) == nil || !m.leave(model, q, turn) {
+		return func() { m.release(model, q) }, nil
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
