@@ -174,13 +174,17 @@ func TestOutcomesBecomeVerdicts(t *testing.T) {
 		{"busy", forward.Outcome{Kind: forward.Busy, After: time.Second}, []mq.VerdictKind{mq.VerdictSuspend, mq.VerdictAck}, false},
 		{"failed once", forward.Outcome{Kind: forward.Failed, Retry: true, Failure: failed}, []mq.VerdictKind{mq.VerdictRetry, mq.VerdictAck}, false},
 		{
-			"failed for ever", forward.Outcome{Kind: forward.Failed, Retry: true, Failure: failed},
-			[]mq.VerdictKind{mq.VerdictRetry, mq.VerdictRetry, mq.VerdictReject}, true,
+			"failed for ever",
+			forward.Outcome{Kind: forward.Failed, Retry: true, Failure: failed},
+			[]mq.VerdictKind{mq.VerdictRetry, mq.VerdictRetry, mq.VerdictReject},
+			true,
 		},
 		{"failed for good", forward.Outcome{Kind: forward.Failed, Failure: failed}, []mq.VerdictKind{mq.VerdictReject}, false},
 		{
-			"failed in mid-answer", forward.Outcome{Kind: forward.Failed, Retry: true, Started: true, Failure: failed},
-			[]mq.VerdictKind{mq.VerdictReject}, false,
+			"failed in mid-answer",
+			forward.Outcome{Kind: forward.Failed, Retry: true, Started: true, Failure: failed},
+			[]mq.VerdictKind{mq.VerdictReject},
+			false,
 		},
 		{"of no kind", forward.Outcome{}, []mq.VerdictKind{mq.VerdictReject}, false},
 	} {

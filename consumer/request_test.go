@@ -112,6 +112,7 @@ func result(t *testing.T, s *reply.Stream) (status int, whole bool) {
 			return status, true
 		case reply.Error:
 			return f.Failure.Status, false
+		case reply.Started, reply.Chunk:
 		}
 	}
 }

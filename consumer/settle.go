@@ -65,7 +65,7 @@ func (j *job) dead(f reply.Failure, err error) mq.Verdict {
 	j.p.opts.Logger.Warn("request failed for good", "message_id", j.m.ID, "model", j.req.Model,
 		"attempt", j.m.Attempt, "code", f.Code, "error", err)
 	j.p.opts.Metrics.Dead.Add(1)
-	j.warn("caller could not be told", j.out.fail(f))
+	j.untold(j.out.fail(f))
 	return mq.Reject()
 }
 
@@ -102,7 +102,7 @@ func (j *job) interrupted(cause error) mq.Verdict {
 // expired answers a request that came too late to be forwarded, or whose model was too slow. It is done: nobody waits.
 func (j *job) expired() mq.Verdict {
 	j.p.opts.Metrics.Expired.Add(1)
-	j.warn("caller could not be told", j.out.expire(reply.Failure{
+	j.untold(j.out.expire(reply.Failure{
 		Status: http.StatusGatewayTimeout, Code: "deadline_exceeded", Message: "the deadline passed before the model answered",
 	}))
 	return mq.Ack()
@@ -131,12 +131,13 @@ func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Ve
 			break
 		}
 	}
-	j.warn("end of an answer could not be told", err)
+	j.untold(err)
 	return mq.Ack()
 }
 
-func (j *job) warn(message string, err error) {
+// untold logs that a caller will not hear how its request ended.
+func (j *job) untold(err error) {
 	if err != nil && !errors.Is(err, reply.ErrFinal) {
-		j.p.opts.Logger.Warn(message, "message_id", j.m.ID, "error", err)
+		j.p.opts.Logger.Warn("caller could not be told", "message_id", j.m.ID, "error", err)
 	}
 }

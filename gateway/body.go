@@ -10,19 +10,19 @@ import (
 	"unicode/utf8"
 )
 
-// readBody reads the whole body, at most max bytes. It must be read to its end before the wait begins: net/http sees a
+// readBody reads the whole body, up to most bytes. It must be read to its end before the wait begins: net/http sees a
 // caller leave only after that.
-func readBody(w http.ResponseWriter, r *http.Request, max int64) ([]byte, error) {
-	if r.ContentLength > max {
-		return nil, refuse(errTooLarge, "", "the body has %d bytes, at most %d are taken", r.ContentLength, max)
+func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+	if r.ContentLength > most {
+		return nil, refuse(errTooLarge, "", "the body has %d bytes, at most %d are taken", r.ContentLength, most)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, max))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	var over *http.MaxBytesError
 	switch {
 	case err == nil:
 		return body, nil
 	case errors.As(err, &over):
-		return nil, refuse(errTooLarge, "", "the body has more than the %d bytes that are taken", max)
+		return nil, refuse(errTooLarge, "", "the body has more than the %d bytes that are taken", most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errSlowBody
 	default:

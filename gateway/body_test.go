@@ -91,7 +91,16 @@ func TestParseTimeout(t *testing.T) {
 		{"1h", time.Hour},
 		{"3600", time.Hour},
 		{"0.001", time.Millisecond},
-		{"0", 0}, {"-1", 0}, {"-1s", 0}, {"0.0009", 0}, {"61m", 0}, {"1e300", 0}, {"NaN", 0}, {"Inf", 0}, {"soon", 0}, {"1e18", 0},
+		{"0", 0},
+		{"-1", 0},
+		{"-1s", 0},
+		{"0.0009", 0},
+		{"61m", 0},
+		{"1e300", 0},
+		{"NaN", 0},
+		{"Inf", 0},
+		{"soon", 0},
+		{"1e18", 0},
 	} {
 		got, err := parseTimeout(tt.value, fallback, most)
 		if tt.want == 0 {

@@ -139,7 +139,7 @@ func (c *call) write(p []byte) error {
 		return nil
 	}
 	c.extend(time.Now())
-	if _, err := c.w.Write(p); err != nil {
+	if _, err := c.w.Write(p); err != nil { //nolint:gosec // the upstream's answer, passed on as it is
 		return errCallerGone
 	}
 	return nil
@@ -181,8 +181,7 @@ func (c *call) refuse(err error) { c.refuseAs(err, refusalOf(err)) }
 
 func (c *call) refuseAs(err error, out refusal) {
 	c.status, c.code = out.http, out.code
-	var failed reply.Failure
-	if errors.As(err, &failed) {
+	if _, ok := errors.AsType[reply.Failure](err); ok {
 		c.code = "upstream_failure"
 	}
 	switch {

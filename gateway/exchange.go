@@ -173,16 +173,15 @@ func (x *exchange) send(ctx context.Context, r reply.Request) error {
 // unsent says what a failed send means to the caller. Only a refusal by the broker proves that it does not have the message.
 func (x *exchange) unsent(err error) error {
 	now := time.Now()
-	var refused *mq.CodeError
-	if errors.As(err, &refused) {
+	if _, ok := errors.AsType[*mq.CodeError](err); ok {
 		x.sent, x.c.queued = false, time.Time{}
 	} else if !now.Before(x.deadline) {
 		return errDeadline
 	}
-	switch condition := sendCondition(err); condition {
-	case errQueueFull:
+	switch condition := sendCondition(err); {
+	case errors.Is(condition, errQueueFull):
 		return after(condition, x.g.admission.retryAfter(now, x.place, x.limits), "the queue of this user and model is full")
-	case errBroker:
+	case errors.Is(condition, errBroker):
 		x.g.opts.Log.Warn("message not sent", "request_id", x.c.id, "error", err)
 		return after(condition, brokerRetry, "the broker cannot be reached")
 	default:

@@ -64,14 +64,12 @@ type refusal struct {
 // refusalOf renders any error. The text of an error that is neither a fault, a failure nor a bare condition stays inside:
 // it may name hosts and paths.
 func refusalOf(err error) refusal {
-	var failed reply.Failure
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[reply.Failure](err); ok {
 		row := failureStatus(failed)
 		return refusal{status: row, document: document(row, "", failed.Message)}
 	}
 	row := statusOf(err)
-	var f *fault
-	if errors.As(err, &f) {
+	if f, ok := errors.AsType[*fault](err); ok {
 		return refusal{status: row, document: document(row, f.param, f.message), retry: f.retry}
 	}
 	return refusal{status: row, document: document(row, "", "")}

@@ -22,7 +22,7 @@ var ErrKeys = errors.New("gateway: malformed key file")
 
 const (
 	// secretPrefix makes a key recognisable to secret scanners.
-	secretPrefix = "sk-penstock-"
+	secretPrefix = "sk-penstock-" //nolint:gosec // a prefix, not a secret
 	secretBytes  = 32
 	secretMax    = 512 // longer ones are not even hashed
 	keyNameMax   = 128

@@ -200,11 +200,15 @@ func receive[T any](t *testing.T, c <-chan T, missing string) T {
 	}
 }
 
-var jsonHeader = http.Header{"Content-Type": {"application/json"}}
-var sseHeader = http.Header{"Content-Type": {"text/event-stream"}}
+var (
+	jsonHeader = http.Header{"Content-Type": {"application/json"}}
+	sseHeader  = http.Header{"Content-Type": {"text/event-stream"}}
+)
 
-const chatBody = `{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}`
-const streamBody = `{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+const (
+	chatBody   = `{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}`
+	streamBody = `{"model":"gpt-4o","stream":true,"messages":[{"role":"user","content":"hi"}]}`
+)
 
 // do sends a request as alice; headers are "Name: value".
 func (r *rig) do(ctx context.Context, method, path, body string, headers ...string) (*http.Response, error) {

@@ -65,7 +65,7 @@ func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
 		g.opts.Log.Warn("connections closed with requests under way", "active", g.metrics.Active.Load())
 		err = srv.Close()
 	}
-	<-failed // http.ErrServerClosed
+	_ = <-failed // http.ErrServerClosed
 	if err != nil {
 		return fmt.Errorf("stop gateway: %w", err)
 	}

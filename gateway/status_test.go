@@ -93,7 +93,7 @@ func TestSendConditions(t *testing.T) {
 		{fmt.Errorf("send: %w", &mq.CodeError{Code: 42900}), errQueueFull},
 		{errors.New("connection refused"), errBroker},
 	} {
-		if got := sendCondition(tt.err); got != tt.want {
+		if got := sendCondition(tt.err); !errors.Is(got, tt.want) {
 			t.Errorf("%v: %v, want %v", tt.err, got, tt.want)
 		}
 	}

@@ -144,7 +144,7 @@ func TestStreamRefusedAfterAKeepAlive(t *testing.T) {
 			text, err := io.ReadAll(resp.Body)
 			must(t, err)
 			var events []string
-			for _, line := range strings.Split(string(text), "\n") {
+			for line := range strings.SplitSeq(string(text), "\n") {
 				if line != "" && !strings.HasPrefix(line, ":") {
 					events = append(events, line)
 				}

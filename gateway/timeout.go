@@ -14,9 +14,9 @@ const (
 	minTimeout = time.Millisecond
 )
 
-// parseTimeout reads X-Request-Timeout: seconds ("2", "0.5") or a Go duration ("1500ms"), from 1 ms to max. Empty means
+// parseTimeout reads X-Request-Timeout: seconds ("2", "0.5") or a Go duration ("1500ms"), from 1 ms to most. Empty means
 // fallback.
-func parseTimeout(value string, fallback, max time.Duration) (time.Duration, error) {
+func parseTimeout(value string, fallback, most time.Duration) (time.Duration, error) {
 	value = strings.TrimSpace(value)
 	if value == "" {
 		return fallback, nil
@@ -25,8 +25,8 @@ func parseTimeout(value string, fallback, max time.Duration) (time.Duration, err
 	if !ok {
 		return 0, refuse(errTimeoutValue, headerTimeout, "%s is neither seconds nor a duration such as 1500ms", headerTimeout)
 	}
-	if d < minTimeout || d > max {
-		return 0, refuse(errTimeoutValue, headerTimeout, "%s must be from %s to %s", headerTimeout, minTimeout, max)
+	if d < minTimeout || d > most {
+		return 0, refuse(errTimeoutValue, headerTimeout, "%s must be from %s to %s", headerTimeout, minTimeout, most)
 	}
 	return d, nil
 }

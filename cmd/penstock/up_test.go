@@ -66,7 +66,7 @@ func startUp(t *testing.T) *running {
 	}
 	go func() {
 		code := run(args, nil, strings.NewReader(""), w, r.errOut)
-		w.Close() //nolint:errcheck // a pipe's Close returns nil
+		w.Close()
 		r.code <- code
 	}()
 	line, err := bufio.NewReader(out).ReadString('\n')

@@ -84,7 +84,7 @@ func (f *fake) Telemetry(stream grpc.BidiStreamingServer[v2.TelemetryCommand, v2
 	for {
 		c, err := stream.Recv()
 		if err != nil {
-			return nil
+			return err
 		}
 		if err := stream.Send(c); err != nil {
 			return err
@@ -160,7 +160,7 @@ func (f *fake) ForwardMessageToDeadLetterQueue(_ context.Context, r *v2.ForwardM
 
 func message(handle, body string, change ...func(*v2.SystemProperties)) *v2.Message {
 	p := &v2.SystemProperties{
-		MessageId: handle, ReceiptHandle: &handle, LiteTopic: proto.String("lite"), DeliveryAttempt: proto.Int32(1),
+		MessageId: handle, ReceiptHandle: &handle, LiteTopic: new("lite"), DeliveryAttempt: proto.Int32(1),
 		BodyEncoding: v2.Encoding_IDENTITY,
 	}
 	for _, f := range change {

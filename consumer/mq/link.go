@@ -4,7 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	crand "crypto/rand"
-	"crypto/sha1"
+	"crypto/sha1" //nolint:gosec // the protocol's signature is HMAC-SHA1
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
@@ -72,7 +72,6 @@ func dial(o Options) (*link, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(receiveMax)),
 		grpc.WithInitialWindowSize(1 << 20),
 		grpc.WithInitialConnWindowSize(8 << 20),
-		grpc.WithSharedWriteBuffer(true),
 		grpc.WithDisableServiceConfig(),
 	}
 	if o.dialer != nil {
@@ -143,8 +142,7 @@ func codeError(s *v2.Status) error {
 
 // hopeless says that asking again will not help: the operator has to do something first.
 func hopeless(err error) bool {
-	var ce *CodeError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*CodeError](err); ok {
 		switch code := v2.Code(ce.Code); code {
 		case v2.Code_TOPIC_NOT_FOUND, v2.Code_CONSUMER_GROUP_NOT_FOUND, v2.Code_UNAUTHORIZED, v2.Code_FORBIDDEN,
 			v2.Code_NOT_IMPLEMENTED, v2.Code_UNSUPPORTED, v2.Code_VERSION_UNSUPPORTED:

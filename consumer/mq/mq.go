@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
@@ -152,10 +153,5 @@ func IsCode(err error, codes ...int32) bool {
 	if !errors.As(err, &ce) {
 		return false
 	}
-	for _, c := range codes {
-		if ce.Code == c {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(codes, ce.Code)
 }

@@ -170,7 +170,6 @@ func (p *stubsProducer) run() {
 	var held *send // did not fit into the batch before
 	for {
 		first := held
-		held = nil
 		if first == nil {
 			select {
 			case first = <-p.sends:

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -249,12 +250,7 @@ func (s *session) terminate(ctx context.Context) error {
 }
 
 func wildcard(names []string) bool {
-	for _, n := range names {
-		if n == lite.Wildcard {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(names, lite.Wildcard)
 }
 
 // keepTelemetry holds the standing stream, over reconnects.

@@ -82,7 +82,7 @@ func (r *stubsRun) run() error {
 	background.Go(func() { r.session.run(duties) })
 	if err := r.session.start(r.accept); err != nil {
 		if r.accept.Err() != nil {
-			return nil //nolint:nilerr // asked to stop before it began
+			return nil
 		}
 		return fmt.Errorf("start consumer: %w", err)
 	}
