@@ -77,11 +77,13 @@ func RunIsolation(ctx context.Context, o IsolationOptions) (Isolation, error) {
 		Scenario: "isolation", Buckets: o.Buckets, Workers: o.Workers,
 		ServiceMS: o.Service.Milliseconds(), DurationS: o.Duration.Seconds(),
 	}
+	for _, throttled := range o.Throttled {
+		if throttled < 0 || throttled >= o.Buckets {
+			return out, fmt.Errorf("throttled %d of %d buckets: at least one has to stay healthy", throttled, o.Buckets)
+		}
+	}
 	for _, variant := range []string{"suspend", "sleep"} {
 		for _, throttled := range o.Throttled {
-			if throttled >= o.Buckets {
-				return out, fmt.Errorf("throttled %d: no bucket of %d is left healthy", throttled, o.Buckets)
-			}
 			r, err := isolationRun(ctx, o, variant, throttled)
 			if err != nil {
 				return out, fmt.Errorf("%s, %d throttled: %w", variant, throttled, err)
