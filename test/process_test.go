@@ -36,7 +36,13 @@ var quickProgram = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
+// programSwitch names the program to a second test process, see TestOfficialClient.
+const programSwitch = "PENSTOCK_TEST_PROGRAM"
+
 func runTests(m *testing.M) int {
+	if program = os.Getenv(programSwitch); program != "" {
+		return m.Run()
+	}
 	dir, err := os.MkdirTemp("", "penstock-test-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -89,7 +89,7 @@ func RunBuckets(ctx context.Context, o BucketsOptions) (out Buckets, err error) 
 	}
 	defer func() { err = errors.Join(err, tb.close()) }()
 	if !o.SkipFresh {
-		p, err := bucketsFresh(ctx, tb.addr, o)
+		p, err := bucketsFresh(ctx, tb, o)
 		if err != nil {
 			return out, fmt.Errorf("fresh: %w", err)
 		}
@@ -111,21 +111,49 @@ func RunBuckets(ctx context.Context, o BucketsOptions) (out Buckets, err error) 
 }
 
 // bucketsFresh sends to buckets that did not exist while consumers wait.
-func bucketsFresh(ctx context.Context, addr string, o BucketsOptions) (BucketsPhase, error) {
+func bucketsFresh(ctx context.Context, tb *testBroker, o BucketsOptions) (BucketsPhase, error) {
 	d := newDelivered(o.Count)
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
-	stop, err := d.consume(ctx, addr, o)
+	stop, err := d.consume(ctx, tb.addr, o)
 	if err != nil {
 		return BucketsPhase{}, err
 	}
+	if err := allWait(ctx, tb.b, o.Consumers*polls); err != nil {
+		return BucketsPhase{}, errors.Join(err, stop())
+	}
 	begin := time.Now()
-	err = sendEach(ctx, addr, o)
+	err = sendEach(ctx, tb.addr, o)
 	sent := time.Now()
 	d.wait(ctx)
 	p := d.phase(begin, sent)
 	p.Sent, p.SendPerS = o.Count, float64(o.Count)/sent.Sub(begin).Seconds()
 	return p, errors.Join(err, stop())
+}
+
+// allWait returns when n polls are parked at the broker, so that a bucket's first
+// message finds all consumers waiting.
+func allWait(ctx context.Context, b *broker.Broker, n int) error {
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		s, err := b.Stats(ctx)
+		if err != nil {
+			return err
+		}
+		waiters := 0
+		for _, t := range s.Topics {
+			waiters += t.Waiters
+		}
+		if waiters >= n {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d polls wait: %w", waiters, n, ctx.Err())
+		}
+	}
 }
 
 // bucketsBacklog gives every bucket a message, restarts the broker, and lets
@@ -183,6 +211,9 @@ func sendEach(ctx context.Context, addr string, o BucketsOptions) error {
 	return errors.Join(g.Wait(), p.Close())
 }
 
+// polls is how many long polls a consumer has open.
+const polls = 2
+
 // delivered counts deliveries by bucket.
 type delivered struct {
 	seen       []atomic.Int32
@@ -203,7 +234,7 @@ func (d *delivered) consume(ctx context.Context, addr string, o BucketsOptions) 
 	ctx, cancel := context.WithCancel(ctx)
 	var g errgroup.Group
 	for range o.Consumers {
-		c, err := mq.NewConsumer(mq.Stubs, mq.Options{Endpoint: addr, Topic: "buckets", Group: "pool", Workers: 128, Polls: 2, Invisible: 10 * time.Minute})
+		c, err := mq.NewConsumer(mq.Stubs, mq.Options{Endpoint: addr, Topic: "buckets", Group: "pool", Workers: 128, Polls: polls, Invisible: 10 * time.Minute})
 		if err != nil {
 			cancel()
 			return nil, errors.Join(err, g.Wait())
