@@ -47,7 +47,8 @@ func (x *exchange) streamed(tokens int, shape streamShape) State {
 		s.fault()
 		return s.state()
 	}
-	if !s.text("data: [DONE]\n\n") {
+	// A caller may leave as soon as it has read the mark: then it has the whole answer.
+	if s.text("data: [DONE]\n\n"); s.failed {
 		return s.state()
 	}
 	return StateAnswered
@@ -58,6 +59,7 @@ type eventWriter struct {
 	*exchange
 	events int
 	struck bool
+	failed bool // a write or a flush was not taken
 }
 
 // event writes one event; false if the stream is over, see state.
@@ -95,13 +97,18 @@ func (s *eventWriter) fault() {
 }
 
 func (s *eventWriter) text(t string) bool {
-	_, err := io.WriteString(s.w, t)
-	return err == nil && s.flush()
+	if _, err := io.WriteString(s.w, t); err != nil {
+		s.failed = true
+	}
+	return s.flush()
 }
 
 // flush puts what was written on the wire; false if the caller has left.
 func (s *eventWriter) flush() bool {
-	return http.NewResponseController(s.w).Flush() == nil && s.r.Context().Err() == nil
+	if err := http.NewResponseController(s.w).Flush(); err != nil {
+		s.failed = true
+	}
+	return !s.failed && s.r.Context().Err() == nil
 }
 
 func (s *eventWriter) state() State {
