@@ -22,10 +22,7 @@ BENCHTIME ?= 1s
 COUNT ?= 1
 DEMO_FLAGS ?=
 
-# The official RocketMQ client has data races of its own: it is compiled without the
-# detector, everything of ours with it.
-NORACE := -gcflags=github.com/apache/rocketmq-clients/golang/v5=-race=false
-GOTEST := $(GO) test -race $(NORACE) -p $(P) -timeout $(TIMEOUT)
+GOTEST := $(GO) test -race -p $(P) -timeout $(TIMEOUT)
 
 .PHONY: help
 help: ## print this list
