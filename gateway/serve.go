@@ -65,7 +65,9 @@ func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
 		g.opts.Log.Warn("connections closed with requests under way", "active", g.metrics.Active.Load())
 		err = srv.Close()
 	}
-	_ = <-failed // http.ErrServerClosed
+	if served := <-failed; err == nil && !errors.Is(served, http.ErrServerClosed) {
+		err = served
+	}
 	if err != nil {
 		return fmt.Errorf("stop gateway: %w", err)
 	}

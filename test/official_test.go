@@ -37,7 +37,7 @@ func officialProducer(n *brokerNode) rocketmq.Producer {
 	p, err := rocketmq.NewProducer(officialConfig(n, ""), rocketmq.WithTopics(topic))
 	must(n.t, err)
 	must(n.t, p.Start())
-	n.t.Cleanup(func() { go p.GracefulStop() }) // it takes its time, and its server is gone
+	n.t.Cleanup(func() { go func() { _ = p.GracefulStop() }() }) // it takes its time, and its server is gone
 	return p
 }
 
@@ -54,7 +54,7 @@ func officialConsumer(n *brokerNode, group string, lease time.Duration, verdict 
 		}}))
 	must(n.t, err)
 	must(n.t, c.Start())
-	n.t.Cleanup(func() { go c.GracefulStop() })
+	n.t.Cleanup(func() { go func() { _ = c.GracefulStop() }() })
 	return c, seen
 }
 

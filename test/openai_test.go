@@ -218,8 +218,7 @@ func TestOpenAIAsync(t *testing.T) {
 
 // code is the code of an error in OpenAI's shape.
 func code(err error) string {
-	var refused *openai.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*openai.Error](err); ok {
 		return refused.Code
 	}
 	return ""

@@ -48,7 +48,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	program = filepath.Join(dir, "penstock")
 	build := exec.Command("go", "build", "-race", "-o", program, "../cmd/penstock")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -173,8 +173,7 @@ func (s *system) complete(ctx context.Context, user, text string, opts ...option
 	if resp != nil {
 		a.status, a.header = resp.StatusCode, resp.Header
 	}
-	var refused *openai.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*openai.Error](err); ok {
 		a.status, a.code, a.kind = refused.StatusCode, refused.Code, refused.Type
 		a.header = refused.Response.Header
 	}

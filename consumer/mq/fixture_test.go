@@ -259,6 +259,7 @@ func (c *consumer) wait() error {
 }
 
 func testLog(t testing.TB) *slog.Logger {
+	t.Helper()
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
