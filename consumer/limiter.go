@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
@@ -20,6 +21,13 @@ const (
 	// lateMax is how late an ask may be and still be charged as of the instant it was promised; see limitState.promised.
 	// It bounds what a cell may catch up after a stall of the pool.
 	lateMax = 250 * time.Millisecond
+
+	// A hold that a worker has set cannot be taken back, but the policy may change in the meantime, and a change is to act
+	// within promptly. So longer waits are cut into holds of recheckMin, after which the limits are asked again; with very
+	// many cells waiting, into longer ones, so that asking again costs a thousand deliveries a second at most.
+	promptly    = time.Second
+	recheckMin  = 750 * time.Millisecond // leaves time for the policy's file to be noticed and read
+	recheckEach = time.Millisecond       // for each waiting cell
 )
 
 // limiter holds the state of the cells' limits. The limits themselves come from the policy with each ask: a change of policy
@@ -31,6 +39,8 @@ type limiter struct {
 	step   time.Duration // waits below are slept
 	seed   maphash.Seed
 	shards [limiterShards]limiterShard
+	// waiting is the number of states with a promise.
+	waiting atomic.Int64
 }
 
 type limiterShard struct {
@@ -82,7 +92,24 @@ func (l *limiter) ask(now time.Time, c lite.Cell, cost int64, charge bool) limit
 		next.promised = time.Time{}
 	}
 	s.cells[c] = next
+	l.waiting.Add(next.waits() - last.waits())
 	return v
+}
+
+// waits is 1 for a cell whose last answer was no, else 0.
+func (s limitState) waits() int64 {
+	if s.promised.IsZero() {
+		return 0
+	}
+	return 1
+}
+
+// hold is how long a bucket is held that has to wait for wait.
+func (l *limiter) hold(wait time.Duration) time.Duration {
+	if wait <= promptly {
+		return wait
+	}
+	return min(wait, max(recheckMin, time.Duration(l.waiting.Load())*recheckEach))
 }
 
 // due is the instant as of which an ask at now is charged.
@@ -127,6 +154,7 @@ func (l *limiter) drop(now time.Time) {
 		for c, state := range s.cells {
 			if state.owes.Before(before) {
 				delete(s.cells, c)
+				l.waiting.Add(-state.waits())
 			}
 		}
 		s.mu.Unlock()
@@ -146,7 +174,7 @@ func (l *limiter) len() int {
 }
 
 // acquireOrSuspend asks for cost until it is allowed, or finds that the wait is one for the broker. It sleeps waits below
-// the step, and returns those above: suspend the bucket for so long. ctx ends a sleep; its error is returned.
+// the step, and of those above it returns how long to suspend the bucket before it asks again. ctx ends a sleep; its error is returned.
 //
 // charge is false when something else must be had first; the caller then comes back with true.
 func (l *limiter) acquireOrSuspend(ctx context.Context, c lite.Cell, cost int64, charge bool, asleep func() func()) (suspend time.Duration, err error) {
@@ -162,7 +190,7 @@ func (l *limiter) acquireOrSuspend(ctx context.Context, c lite.Cell, cost int64,
 		// Rounded up to the broker's millisecond: then the bucket opens when the same ask passes, not before.
 		wait := v.Wait(now)
 		if wait >= l.step {
-			return wait, nil
+			return l.hold(wait), nil
 		}
 		awake := asleep()
 		err := sleep(ctx, wait)

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -100,6 +101,65 @@ func TestAChangeOfPolicyActsAndKeepsWhatIsOwed(t *testing.T) {
 		doc = policy.Empty()
 		if v := l.ask(time.Now(), alice, 1000, true); !v.Allowed {
 			t.Fatal("refused without a limit")
+		}
+	})
+}
+
+// TestALongHoldDoesNotOutliveItsLimit raises a limit while the broker holds the bucket for it.
+func TestALongHoldDoesNotOutliveItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		doc := mustPolicy(t, `  - {user: alice, rate: 1/h}`)
+		l := newLimiter(func() *policy.Document { return doc }, time.Millisecond)
+		ask := func() time.Duration {
+			wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return wait
+		}
+		if wait := ask(); wait != 0 {
+			t.Fatalf("first ask: wait %s", wait)
+		}
+		hold := ask()
+		if hold <= 0 || hold > time.Second {
+			t.Fatalf("hold of %s: a change of policy is to act within a second", hold)
+		}
+		doc = mustPolicy(t, `  - {user: alice, rate: 10/s}`)
+		time.Sleep(hold)
+		if wait := ask(); wait > 100*time.Millisecond { // the event that was taken costs an interval of the new rate
+			t.Fatalf("wait %s under the raised limit", wait)
+		}
+	})
+}
+
+// TestManyWaitingCellsAreAskedLessOften bounds what asking again costs, and sees that the count behind the bound is kept.
+func TestManyWaitingCellsAreAskedLessOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const cells = 5000
+		l := newLimiter(fixed(mustPolicy(t, `  - {model: gpt, rate: 1/m}`)), time.Millisecond)
+		var longest time.Duration
+		for range 2 {
+			for n := range cells {
+				wait, err := l.acquireOrSuspend(t.Context(), lite.Cell{User: strconv.Itoa(n), Model: "gpt"}, 1, true, awake())
+				if err != nil {
+					t.Fatal(err)
+				}
+				longest = max(longest, wait)
+			}
+		}
+		if longest != cells*time.Millisecond {
+			t.Fatalf("%d cells are held for up to %s, want a thousand asks a second", cells, longest)
+		}
+		time.Sleep(time.Minute)
+		if v := l.ask(time.Now(), lite.Cell{User: "0", Model: "gpt"}, 1, true); !v.Allowed {
+			t.Fatal("refused after its wait")
+		}
+		if n := l.waiting.Load(); n != cells-1 {
+			t.Fatalf("%d cells wait after one has passed, want %d", n, cells-1)
+		}
+		l.drop(time.Now().Add(time.Hour))
+		if n := l.waiting.Load(); n != 0 {
+			t.Fatalf("%d cells wait after the sweep", n)
 		}
 	})
 }
