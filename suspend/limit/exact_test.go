@@ -71,6 +71,7 @@ func TestChangeOfRateIsNeverEarly(t *testing.T) {
 
 		exact := big.NewRat(cost*int64(to.Per), to.Events)
 		owed := new(big.Rat).SetInt64(now.TAT - now.At)
+		owed.Add(owed, big.NewRat(now.Frac, to.Events)) // zero unless both rates are the same
 		latest := new(big.Rat).Mul(big.NewRat(from.Events, int64(from.Per)), big.NewRat(int64(to.Per), to.Events))
 		latest.Add(latest, exact).Add(latest, big.NewRat(1, 1))
 		if owed.Cmp(exact) < 0 || owed.Cmp(latest) > 0 {
