@@ -27,6 +27,9 @@ func newPolicyShow(env environment) *cobra.Command {
 	model := cmd.Flags().String("model", "", "show what holds for this model, with --user")
 	asJSON := addJSONFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := checkCell(*user, *model); err != nil {
+			return err
+		}
 		c, err := newClient(cmd, env)
 		if err != nil {
 			return err
@@ -58,6 +61,9 @@ func newPolicyCheck() *cobra.Command {
 	model := cmd.Flags().String("model", "", "show what would hold for this model, with --user")
 	asJSON := addJSONFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkCell(*user, *model); err != nil {
+			return err
+		}
 		data, err := os.ReadFile(args[0])
 		if err != nil {
 			return fmt.Errorf("read policy: %w", err)
@@ -76,6 +82,14 @@ func newPolicyCheck() *cobra.Command {
 		return printPolicy(cmd.OutOrStdout(), p, *asJSON)
 	}
 	return cmd
+}
+
+// checkCell refuses half a cell: what its limits are would be a guess.
+func checkCell(user, model string) error {
+	if (user == "") != (model == "") {
+		return fmt.Errorf("%w: want both of --user and --model, or neither", errUsage)
+	}
+	return nil
 }
 
 func printPolicy(w io.Writer, p admin.Policy, asJSON bool) error {

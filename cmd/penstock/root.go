@@ -38,6 +38,7 @@ func newRoot(env environment) *cobra.Command {
 	)
 	root.SetHelpCommandGroupID(groupTools)
 	root.SetCompletionCommandGroupID(groupTools)
+	helpForGroups(root)
 	wrapArgErrors(root)
 	return root
 }
@@ -48,6 +49,18 @@ const (
 	groupOperations = "operations"
 	groupTools      = "tools"
 )
+
+// helpForGroups makes commands that only hold others runnable: they show their help. One that is not runnable shows it
+// for a misspelt subcommand as well, and exits with 0.
+func helpForGroups(cmd *cobra.Command) {
+	if !cmd.Runnable() {
+		cmd.DisableFlagsInUseLine = true
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	for _, c := range cmd.Commands() {
+		helpForGroups(c)
+	}
+}
 
 // wrapArgErrors makes a wrong number of arguments a usage error, in every command.
 func wrapArgErrors(cmd *cobra.Command) {

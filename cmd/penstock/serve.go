@@ -118,7 +118,8 @@ func up(cmd *cobra.Command, env environment, def node.Options, mock bool) error 
 	}
 	ours := s.Keys == "" // a file that was named is never made: its name may be wrong
 	s.Keys = keyFile(s.Options)
-	if err := s.Validate(); err != nil {
+	_, err = newLogger(s, io.Discard)
+	if err = errors.Join(err, s.Validate()); err != nil {
 		return err // before a key is made for nothing
 	}
 	if ours {

@@ -50,6 +50,18 @@ func TestUp(t *testing.T) {
 	second.stop(t)
 }
 
+// TestUpMakesNoKeyForNothing starts with a setting that only the command knows to be wrong.
+func TestUpMakesNoKeyForNothing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var errOut bytes.Buffer
+	if code := run([]string{"up", "--mock", "--log-level", "loud"}, nil, strings.NewReader(""), io.Discard, &errOut); code != exitUsage {
+		t.Errorf("exit code %d", code)
+	}
+	if text := errOut.String(); strings.Contains(text, "sk-penstock-") || !strings.Contains(text, "log-level") {
+		t.Errorf("said %q, want only what is wrong with log-level", text)
+	}
+}
+
 type running struct {
 	http   string
 	errOut *bytes.Buffer // written by the command until it has ended, but for what comes before the ready line
