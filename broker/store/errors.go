@@ -10,6 +10,8 @@ var (
 	ErrVersion = errors.New("unsupported store version")
 	// ErrCorrupt: bytes on disk are not what this package writes.
 	ErrCorrupt = errors.New("store is corrupt")
+	// ErrInUse: another process, or this one, has the folder open.
+	ErrInUse = errors.New("store is in use by another process")
 	// ErrFailed: a write or sync of the log failed earlier. What was promised before
 	// holds; nothing more is accepted until a restart.
 	ErrFailed = errors.New("store failed")

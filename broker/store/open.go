@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -71,13 +72,25 @@ type Store struct {
 
 // Open opens the folder, or makes it when there is none, recovers what the last
 // process left and begins a new epoch. Errors wrap ErrVersion when another version
-// of the program wrote it, ErrCorrupt when its bytes are not ours or are damaged.
+// of the program wrote it, ErrCorrupt when its bytes are not ours or are damaged,
+// ErrInUse when another process has it open.
 func Open(o Options) (*Store, error) {
 	s, err := open(o.withDefaults(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
 	}
 	return s, nil
+}
+
+// openError says in this package's words why Pebble did not open.
+func openError(err error) error {
+	switch {
+	case pebble.IsCorruptionError(err):
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	case errors.Is(err, syscall.EAGAIN): // of its lock file, and of nothing else at that point
+		return ErrInUse
+	}
+	return err
 }
 
 // open lets benchmarks change Pebble's options.
@@ -91,10 +104,7 @@ func open(o Options, tune func(*pebble.Options)) (*Store, error) {
 	}
 	var err error
 	if s.db, err = pebble.Open(o.Dir, po); err != nil {
-		if pebble.IsCorruptionError(err) {
-			err = fmt.Errorf("%w: %w", ErrCorrupt, err)
-		}
-		return nil, errors.Join(err, s.fsCloser.Close())
+		return nil, errors.Join(openError(err), s.fsCloser.Close())
 	}
 	fresh, err := s.checkVersion()
 	if err == nil {

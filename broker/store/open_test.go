@@ -88,6 +88,23 @@ func TestOpenForeignFolder(t *testing.T) {
 	}
 }
 
+// TestOpenInUse stands for two processes: a memory file system refuses the second
+// lock as the kernel does.
+func TestOpenInUse(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewMem()
+	s, err := Open(Options{Dir: "data", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Dir: "data", FS: fs}); !errors.Is(err, ErrInUse) {
+		t.Errorf("second open: %v, want %v", err, ErrInUse)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOpenTwice(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
