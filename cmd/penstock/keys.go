@@ -38,6 +38,11 @@ func newKeysCreate(env environment) *cobra.Command {
 			return fmt.Errorf("%w: --user is missing", errUsage)
 		}
 		path := keyFile(s.Options)
+		if s.Keys == "" { // the folder of a file that was named is never made: its name may be wrong
+			if err := makeDataFolder(s.Options); err != nil {
+				return err
+			}
+		}
 		secret, err := createKey(path, *user, *name)
 		if err != nil {
 			return err

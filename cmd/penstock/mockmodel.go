@@ -24,6 +24,7 @@ func newMockModel(env environment) *cobra.Command {
 	}
 	fs := cmd.Flags()
 	addServerFlags(fs, def)
+	fs.Lookup("http").Usage = "`address` it serves on"
 	delay := fs.Duration("delay", mockDelay, "time before an answer")
 	first := fs.Duration("first-token", 0, "time from there to the first token")
 	interval := fs.Duration("interval", 0, "time between tokens")

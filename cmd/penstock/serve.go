@@ -191,6 +191,14 @@ func keyFile(o node.Options) string {
 	return filepath.Join(o.Data, "keys.yaml")
 }
 
+// makeDataFolder is for those who write there before a server does.
+func makeDataFolder(o node.Options) error {
+	if err := os.MkdirAll(o.Data, 0o700); err != nil {
+		return fmt.Errorf("data folder: %w", err)
+	}
+	return nil
+}
+
 // firstUser owns the key that up makes.
 const firstUser = "default"
 
@@ -200,8 +208,8 @@ func makeFirstKey(w io.Writer, o node.Options) error {
 	if _, err := os.Stat(o.Keys); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.MkdirAll(o.Data, 0o700); err != nil {
-		return fmt.Errorf("data folder: %w", err)
+	if err := makeDataFolder(o); err != nil {
+		return err
 	}
 	secret, err := createKey(o.Keys, firstUser, "made by penstock up")
 	if err != nil {

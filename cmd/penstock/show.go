@@ -18,7 +18,8 @@ func newConfig(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "config", Short: "Print the effective configuration, secrets hidden", GroupID: groupTools, Args: cobra.NoArgs,
 		Long: "Print what flags, environment, file and defaults add up to, as a penstock.yaml.\n" +
-			"Flags win over PENSTOCK_* variables, those over the file, the file over defaults.",
+			"Flags win over PENSTOCK_* variables, those over the file, the file over defaults.\n" +
+			"The defaults are those of separate servers; up has auto-create: true and in-flight: 4 in their place.",
 	}
 	def := node.Defaults()
 	addServerFlags(cmd.Flags(), def)
