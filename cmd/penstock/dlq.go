@@ -100,6 +100,9 @@ func newDLQRedrive(env environment) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("after %d were redriven: %w", total.Redriven, err)
 		}
+		if missing := len(seqs) - total.Redriven; missing > 0 && !*all {
+			return fmt.Errorf("%d redriven; of the sequences given %d are not among the dead letters of %q", total.Redriven, missing, c.group)
+		}
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), total)
 		}

@@ -86,6 +86,9 @@ func newSuspendsSet(env environment) *cobra.Command {
 			if body.Until, err = time.Parse(time.RFC3339, *until); err != nil {
 				return fmt.Errorf("%w: until: %q: want an instant such as 2026-01-02T15:04:05Z", errUsage, *until)
 			}
+			if !body.Until.After(time.Now()) {
+				return fmt.Errorf("%w: until: %s has passed; suspends lift ends a hold", errUsage, *until)
+			}
 		}
 		if (body.Duration == nil) == body.Until.IsZero() {
 			return fmt.Errorf("%w: want exactly one of --for and --until", errUsage)
