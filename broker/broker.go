@@ -34,8 +34,8 @@ type Broker struct {
 	loops  *errgroup.Group
 
 	mu sync.RWMutex
-	// mu guards the following fields. It is not held while a loop is waited for,
-	// but for the creation of topics and groups, which changing serialises.
+	// mu guards the following fields. It is not held while a loop or the disk is
+	// waited for; changing is.
 	topics map[string]*owner
 	groups map[string]groupEntry
 

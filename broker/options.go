@@ -24,7 +24,7 @@ type Options struct {
 	// CacheBytes bounds the store's block cache. Default 128 MiB.
 	CacheBytes int64
 	// TailCacheBytes bounds, for each parent topic, the messages kept in memory
-	// between their append and their first delivery. Default 64 MiB.
+	// from their append until they are settled. Default 64 MiB.
 	TailCacheBytes int64
 
 	// Topics and Groups are those that have to exist. What is missing is created when

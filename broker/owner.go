@@ -25,8 +25,10 @@ import (
 //	               ▲                                   │
 //	               └──────────── held ◀────────────────┘
 //
-// Both channels between the two are as long as the number of turns that may be
-// under way, so neither ever waits for the other with a full channel.
+// Both channels between the two have room for maxTurns. With so many under way the
+// loop takes no commands, only what time brings: polls have to end. Such a turn may
+// wait for room in pending. The committer then has room in held, which the loop has
+// emptied in the same turn, so the two never wait for each other.
 type owner struct {
 	// Immutable after newOwner.
 	id       uint16
@@ -84,6 +86,8 @@ type command interface {
 type turn struct {
 	now   time.Time
 	batch *store.Batch
+	// handed is when the store got the batch, with the monotonic clock.
+	handed time.Time
 	// durable is whether the batch must survive a power cut or only kill -9.
 	durable bool
 	// appended lists the tails that become deliverable when the batch holds.
@@ -196,6 +200,7 @@ func (o *owner) submit(t *turn) {
 	if t.durable {
 		class = store.Durable
 	}
+	t.handed = time.Now()
 	if err := o.store.Apply(t.batch, class); err != nil {
 		err = errors.Join(err, t.batch.Close())
 		o.fail(err)
@@ -203,7 +208,7 @@ func (o *owner) submit(t *turn) {
 		return
 	}
 	o.outstanding++
-	o.pending <- t // never full: outstanding <= its capacity
+	o.pending <- t // full only when time alone goes on causing turns
 }
 
 // fail notes the first failure of the store; the loop ends with it.
@@ -218,11 +223,10 @@ func (o *owner) fail(err error) {
 // which is the order in which they come to hold.
 func (o *owner) commit() {
 	for t := range o.pending {
-		begin := time.Now()
 		t.err = t.batch.Close()
-		o.observer.Commit(time.Since(begin))
+		o.observer.Commit(time.Since(t.handed))
 		t.finish(t.err)
-		o.held <- t // never full: outstanding <= its capacity
+		o.held <- t // not full while the loop waits for room in pending
 	}
 }
 
