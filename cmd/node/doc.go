@@ -6,9 +6,9 @@
 //
 // # Start and stop
 //
-// Parts are started bottom up, so that each finds what it needs: NATS, broker, gRPC,
-// gateway and pool; the admin server is there from the first to the last. They run in
-// three stages, which stop one after the other:
+// Parts are started bottom up, so that each finds what it needs: policy file, NATS,
+// broker, gRPC, gateway, pool, and last the admin server. They run in three stages,
+// which stop one after the other:
 //
 //	front  gateway, pool      no new requests; running ones may take Options.Grace;
 //	                          polls of consumers elsewhere end once, as a sign
