@@ -28,21 +28,23 @@ const (
 // session keeps a client known to the broker: its settings over the telemetry stream, its heartbeat and, for a consumer,
 // its subscription. Its goroutines run below run's ctx.
 type session struct {
+	// Immutable after newSession.
 	link *link
 	log  *slog.Logger
 
 	kind     v2.ClientType
 	topic    string
-	group    string   // empty for a producer
-	names    []string // lite topics or "*"; empty for a producer
+	group    string // empty for a producer
 	settings *v2.Settings
 
-	// synced is sent a token when the broker may have forgotten the subscription.
+	// resync is sent a token when the broker may have forgotten the subscription.
 	resync chan struct{}
 	// told is closed when the first settings have come.
 	told chan struct{}
 
 	mu sync.Mutex // guards the following fields
+	// names are lite topics or "*", less those that others took over; empty for a producer.
+	names []string
 	// batch and longPoll are what the broker wants a receive to ask for.
 	batch    int
 	longPoll time.Duration
