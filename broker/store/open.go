@@ -63,6 +63,7 @@ type Store struct {
 	epoch    uint32
 	fsCloser io.Closer // stops the watch over slow disks
 
+	// Safe for concurrent use, each in its own way.
 	gate    syncGate
 	batches sync.Pool // of *Batch
 	failure atomic.Pointer[error]

@@ -245,13 +245,3 @@ func (s *Store) DeadLetters(group uint32, from uint64, limit int) ([]*DeadLetter
 	})
 	return out, err
 }
-
-// DeadLetterCount counts a group's dead letters by walking over their keys.
-func (s *Store) DeadLetterCount(group uint32) (n int, err error) {
-	prefix := appendGroupID(nil, tableDeadLetter, group)
-	err = s.scan(prefix, after(bytes.Clone(prefix)), func(_, _ []byte) (bool, error) {
-		n++
-		return true, nil
-	})
-	return n, err
-}

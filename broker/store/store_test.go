@@ -101,7 +101,6 @@ func TestRecordsSurviveReopen(t *testing.T) {
 	add(s.DueExpiry(noon, 10))
 	add(s.DeadLetter(5, 1))
 	add(s.DeadLetters(5, 0, 10))
-	add(s.DeadLetterCount(5))
 	add(s.NextTopicID())
 	add(s.NextGroupID())
 	add(s.NextBucket(3))
@@ -112,7 +111,6 @@ func TestRecordsSurviveReopen(t *testing.T) {
 		[]Expiry{expiry},
 		&letter,
 		[]*DeadLetter{&letter},
-		1,
 		uint16(4), uint32(6), uint64(1000), uint64(2),
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -47,16 +47,14 @@ const (
 	demoInFlight = 4
 )
 
-var (
-	errDemo = errors.New("the demo did not go as expected")
+var errDemo = errors.New("the demo did not go as expected")
 
-	demoPolicy = `version: 1
+const demoPolicy = `version: 1
 limits:
   - {user: "*", model: "*", rate: 5/s}
   - {user: user-01, model: model-a, rate: 1/s}
   - {user: user-02, rate: 20/s}
 `
-)
 
 // Demo runs everything in one process: broker, gateway, pool, NATS and a mock
 // model, with a burst of tenants. It returns an error when a request was lost,

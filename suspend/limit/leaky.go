@@ -26,9 +26,6 @@ func (r Rate) Validate() error {
 	return nil
 }
 
-// PerSecond is the rate in events per second, for people and metrics; no decision is made from it.
-func (r Rate) PerSecond() float64 { return float64(r.Events) / r.Per.Seconds() }
-
 // String is the rate as ParseRate reads it, such as "5/s" or "1/2s".
 func (r Rate) String() string { return fmt.Sprintf("%d/%s", r.Events, unit(r.Per)) }
 
