@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/broker/store"
 )
 
 // A receipt handle is self-contained, so that a broker that has just started
@@ -90,4 +91,4 @@ func decodeRecall(s string) (recall, error) {
 }
 
 // topicOf returns the id of the parent topic that a bucket belongs to.
-func topicOf(id dispatch.BucketID) uint16 { return uint16(id >> 48) }
+func topicOf(id dispatch.BucketID) uint16 { return store.TopicOf(uint64(id)) }

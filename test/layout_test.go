@@ -90,7 +90,7 @@ var layout = map[string]row{
 	},
 	"gateway": {
 		rank: "1'", project: []string{"consumer/mq", "consumer/reply", "broker/lite", "suspend/..."},
-		modules: append([]string{"golang.org/x/sync", "go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"}, nats...),
+		modules: append([]string{"golang.org/x/sync", "go.yaml.in/yaml/v3"}, nats...),
 	},
 	"cmd/mockmodel": {rank: "5"},
 	"cmd/node":      {rank: "5", project: anything, modules: anything},

@@ -7,8 +7,8 @@
 // authentication of its own, so it belongs on a loopback or private address; a web
 // page that an operator has open cannot reach it all the same (see [Server]).
 //
-// cmd/node runs a Server in every process. One without a broker has /metrics and
-// health only. A Server is immutable after New and safe for concurrent use.
+// cmd/node runs a Server in every process. One without a broker has the policy,
+// /metrics and health, and answers no_broker to the rest. A Server is immutable after New and safe for concurrent use.
 //
 // # The API
 //
