@@ -115,7 +115,7 @@ func (o *owner) bury(t *turn, w *dispatch.Write) {
 		if err != nil {
 			// Nothing to keep but the fact: the record says what was lost and why.
 			if !errors.Is(err, store.ErrNotFound) {
-				o.log.Error("message_unreadable", "topic", o.name, "bucket", w.Name, "offset", uint64(w.Offset), "error", err)
+				o.log.Error("message unreadable", "topic", o.name, "bucket", w.Name, "offset", uint64(w.Offset), "error", err)
 			}
 			m = &store.Message{Stored: t.now}
 		}

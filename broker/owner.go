@@ -215,7 +215,7 @@ func (o *owner) submit(t *turn) {
 func (o *owner) fail(err error) {
 	if o.broken == nil {
 		o.broken = err
-		o.log.Error("store_failed", "topic", o.name, "error", err)
+		o.log.Error("store failed", "topic", o.name, "error", err)
 	}
 }
 

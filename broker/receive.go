@@ -155,7 +155,7 @@ func (o *owner) read(got pulled) []Delivery {
 			case err != nil:
 				// A message that cannot be read must not be lost and must not be
 				// spun on: its lease stays and ends in its time.
-				o.log.Error("message_unreadable", "topic", o.name, "bucket", it.Name, "offset", uint64(it.Handle.Offset), "error", err)
+				o.log.Error("message unreadable", "topic", o.name, "bucket", it.Name, "offset", uint64(it.Handle.Offset), "error", err)
 				continue
 			}
 		}

@@ -26,7 +26,7 @@ func (b *Broker) sweep(ctx context.Context) error {
 			var err error
 			if more, err = b.sweepDue(ctx); err != nil {
 				if ctx.Err() == nil {
-					b.opts.Log.Error("sweep_failed", "error", err)
+					b.opts.Log.Error("sweep failed", "error", err)
 				}
 				break
 			}
@@ -90,7 +90,7 @@ func (c *sweepCommand) apply(o *owner, t *turn) {
 	for _, e := range c.entries {
 		rec, ok, err := o.store.Bucket(o.id, e.Name)
 		if err != nil {
-			o.log.Error("bucket_unreadable", "topic", o.name, "bucket", e.Name, "error", err)
+			o.log.Error("bucket unreadable", "topic", o.name, "bucket", e.Name, "error", err)
 			continue
 		}
 		o.m.Sweep(t.now, dispatch.ExpiryEntry{At: e.At, Bucket: dispatch.BucketID(e.Bucket), Name: e.Name}, bucketState(rec), ok)

@@ -139,7 +139,7 @@ func (s *admittedStream) Context() context.Context { return s.ctx }
 
 // panicked logs what a handler fell over and gives a status without details.
 func (s *Server) panicked(method string, p any) *v2.Status {
-	s.log.Error("rpc_panic", "method", method, "panic", p, "stack", string(debug.Stack()))
+	s.log.Error("panic in a call", "method", method, "panic", p, "stack", string(debug.Stack()))
 	return &v2.Status{Code: v2.Code_INTERNAL_SERVER_ERROR, Message: "internal error"}
 }
 
@@ -147,7 +147,7 @@ func (s *Server) panicked(method string, p any) *v2.Status {
 func (s *Server) statusOf(err error) *v2.Status {
 	st := statusOf(err)
 	if st.GetCode() == v2.Code_INTERNAL_SERVER_ERROR {
-		s.log.Error("rpc_internal_error", "error", err)
+		s.log.Error("internal error in a call", "error", err)
 	}
 	return st
 }

@@ -105,7 +105,7 @@ func (s *Server) Run(ctx context.Context, ln net.Listener) error {
 	select {
 	case <-drained:
 	case <-grace.C:
-		s.log.Warn("calls_cut_off", "grace", s.opts.StopGrace)
+		s.log.Warn("calls cut off", "grace", s.opts.StopGrace)
 		s.grpc.Stop()
 		<-drained
 	}

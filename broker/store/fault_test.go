@@ -251,7 +251,7 @@ func TestRotationFaultEndsProcess(t *testing.T) {
 	cmd.Env = append(os.Environ(), childEnv+"=rotation")
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || !strings.Contains(string(out), "log_close_failed") || strings.Contains(string(out), "went on") {
+	if !errors.As(err, &exit) || !strings.Contains(string(out), "log close failed") || strings.Contains(string(out), "went on") {
 		t.Errorf("the process ended with %v:\n%s", err, out)
 	}
 }

@@ -16,7 +16,7 @@ type pebbleLogger struct {
 func (l pebbleLogger) Infof(string, ...any) {}
 
 func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.log.Error("pebble_error", "error", fmt.Sprintf(format, args...))
+	l.log.Error("pebble error", "error", fmt.Sprintf(format, args...))
 }
 
 // Fatalf is called when Pebble can neither go on nor tell a caller: the manifest or
@@ -24,7 +24,7 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 // start recovers as from that. Going on would report lost writes as success.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	msg := fmt.Sprintf(format, args...)
-	l.log.Error("pebble_fatal", "error", msg)
+	l.log.Error("pebble fatal", "error", msg)
 	panic("pebble cannot go on: " + msg)
 }
 
@@ -33,22 +33,22 @@ func eventListener(log *slog.Logger) *pebble.EventListener {
 	return &pebble.EventListener{
 		// A flush or compaction failed; Pebble tries again. The log keeps the data.
 		BackgroundError: func(err error) {
-			log.Error("background_error", "error", err)
+			log.Error("background error", "error", err)
 		},
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
-			log.Warn("write_stall_begin", "reason", i.Reason)
+			log.Warn("write stall begin", "reason", i.Reason)
 		},
 		WriteStallEnd: func() {
-			log.Info("write_stall_end")
+			log.Info("write stall end")
 		},
 		// Two messages were stored under one key; see Batch.PutMessage.
 		PossibleAPIMisuse: func(i pebble.PossibleAPIMisuseInfo) {
 			if i.Kind == pebble.NondeterministicSingleDelete {
-				log.Error("message_stored_twice", "key", fmt.Sprintf("%x", i.UserKey))
+				log.Error("message stored twice", "key", fmt.Sprintf("%x", i.UserKey))
 			}
 		},
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
-			log.Error("data_corruption", "path", i.Path, "error", i.Details)
+			log.Error("data corruption", "path", i.Path, "error", i.Details)
 		},
 	}
 }

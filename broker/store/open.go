@@ -122,7 +122,7 @@ func (s *Store) pebbleOptions(o Options) *pebble.Options {
 	s.fsCloser = nopCloser{}
 	if fs == nil {
 		fs, s.fsCloser = vfs.WithDiskHealthChecks(vfs.Default, diskSlowAfter, nil, func(i vfs.DiskSlowInfo) {
-			o.Logger.Warn("disk_slow", "operation", i.OpType.String(), "path", i.Path, "duration", i.Duration)
+			o.Logger.Warn("disk slow", "operation", i.OpType.String(), "path", i.Path, "duration", i.Duration)
 		})
 	}
 	po := &pebble.Options{

@@ -147,7 +147,7 @@ func (f *walFile) Close() error {
 		err = f.settle(f.File.SyncData)
 	}
 	if err != nil {
-		f.log.Error("log_close_failed", "error", err)
+		f.log.Error("log close failed", "error", err)
 	}
 	return errors.Join(err, f.File.Close())
 }
