@@ -23,10 +23,10 @@ const (
 	lateMax = 250 * time.Millisecond
 
 	// A hold that a worker has set cannot be taken back, but the policy may change in the meantime, and a change is to act
-	// within promptly. So longer waits are cut into holds of recheckMin, after which the limits are asked again; with very
+	// within promptly. So longer waits are cut into holds of recheckFloor, after which the limits are asked again; with very
 	// many cells waiting, into longer ones, so that asking again costs a thousand deliveries a second at most.
 	promptly    = time.Second
-	recheckMin  = 750 * time.Millisecond // leaves time for the policy's file to be noticed and read
+	recheckFloor  = 750 * time.Millisecond // leaves time for the policy's file to be noticed and read
 	recheckEach = time.Millisecond       // for each waiting cell
 )
 
@@ -109,7 +109,7 @@ func (l *limiter) hold(wait time.Duration) time.Duration {
 	if wait <= promptly {
 		return wait
 	}
-	return min(wait, max(recheckMin, time.Duration(l.waiting.Load())*recheckEach))
+	return min(wait, max(recheckFloor, time.Duration(l.waiting.Load())*recheckEach))
 }
 
 // due is the instant as of which an ask at now is charged.
