@@ -25,9 +25,9 @@ const (
 	// A hold that a worker has set cannot be taken back, but the policy may change in the meantime, and a change is to act
 	// within promptly. So longer waits are cut into holds of recheckFloor, after which the limits are asked again; with very
 	// many cells waiting, into longer ones, so that asking again costs a thousand deliveries a second at most.
-	promptly    = time.Second
-	recheckFloor  = 750 * time.Millisecond // leaves time for the policy's file to be noticed and read
-	recheckEach = time.Millisecond       // for each waiting cell
+	promptly     = time.Second
+	recheckFloor = 750 * time.Millisecond // leaves time for the policy's file to be noticed and read
+	recheckEach  = time.Millisecond       // for each waiting cell
 )
 
 // limiter holds the state of the cells' limits. The limits themselves come from the policy with each ask: a change of policy

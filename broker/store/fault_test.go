@@ -168,7 +168,7 @@ func TestFlushFault(t *testing.T) {
 	var disk errorfs.Toggle
 	failing(&disk, ".sst", errorfs.OpCreate, errorfs.OpFileWrite)
 	seen := make(chan struct{})
-	log := &syncWriter{hit: seen, want: "background_error"}
+	log := &syncWriter{hit: seen, want: "background error"}
 	s, err := Open(Options{
 		Dir: "data", FS: errorfs.Wrap(mem, &disk), MemTableBytes: 256 << 10,
 		Logger: slog.New(slog.NewTextHandler(log, nil)),
