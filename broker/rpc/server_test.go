@@ -130,7 +130,7 @@ func TestPanicIsAnInternalError(t *testing.T) {
 	if strings.Contains(st.GetMessage(), "secret") {
 		t.Errorf("the client hears %q", st.GetMessage())
 	}
-	if !strings.Contains(log.String(), "secret detail") || !strings.Contains(log.String(), "rpc_panic") {
+	if !strings.Contains(log.String(), "secret detail") || !strings.Contains(log.String(), "panic in a call") {
 		t.Errorf("log: %q", log.String())
 	}
 }

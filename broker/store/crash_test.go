@@ -240,7 +240,7 @@ func TestStoredTwiceIsReported(t *testing.T) {
 	if err := errors.Join(s.db.Flush(), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "message_stored_twice") {
+	if !strings.Contains(log.String(), "message stored twice") {
 		t.Errorf("log is %q", log.String())
 	}
 }
