@@ -138,7 +138,7 @@ func (o Options) withDefaults() Options {
 
 // configured looks up the settings that the options give a topic or group, or else
 // those that were stored.
-func configured[T interface{ name() string }](given []T, stored T) T {
+func configured[T named](given []T, stored T) T {
 	for _, c := range given {
 		if c.name() == stored.name() {
 			return c
@@ -146,6 +146,9 @@ func configured[T interface{ name() string }](given []T, stored T) T {
 	}
 	return stored
 }
+
+// named is a TopicConfig or a GroupConfig.
+type named interface{ name() string }
 
 func (c TopicConfig) name() string { return c.Name }
 func (c GroupConfig) name() string { return c.Name }

@@ -106,12 +106,7 @@ func (o *owner) recover() error {
 // expiresSooner is whether an idle bucket's entry in the expiry index is missing or
 // too late for the topic's TTL, which may have been changed since it was written.
 func (o *owner) expiresSooner(r store.Bucket) bool {
-	return o.cfg.TTL > 0 && (r.Expiry.IsZero() || r.Expiry.After(o.expiry(r)))
-}
-
-// expiry is when an idle bucket's time is over, in whole seconds as the index has it.
-func (o *owner) expiry(r store.Bucket) time.Time {
-	return r.LastActive.Add(o.cfg.TTL + time.Second - 1).Truncate(time.Second)
+	return o.cfg.TTL > 0 && (r.Expiry.IsZero() || r.Expiry.After(dispatch.Expiry(r.LastActive, o.cfg.TTL)))
 }
 
 // reindexBatch bounds the buckets of one batch of reindex.
@@ -125,7 +120,7 @@ func (o *owner) reindex(buckets []store.Bucket) error {
 			if !r.Expiry.IsZero() {
 				batch.DeleteExpiry(r.Expiry, r.ID)
 			}
-			r.Expiry = o.expiry(r)
+			r.Expiry = dispatch.Expiry(r.LastActive, o.cfg.TTL)
 			batch.PutBucket(&r)
 			batch.PutExpiry(&store.Expiry{At: r.Expiry, Bucket: r.ID, Name: r.Name})
 		}

@@ -19,8 +19,12 @@ func (b *Broker) Topics() []TopicConfig {
 	for _, o := range b.topics {
 		out = append(out, o.cfg)
 	}
-	slices.SortFunc(out, func(x, y TopicConfig) int { return cmp.Compare(x.Name, y.Name) })
-	return out
+	return sortByName(out)
+}
+
+func sortByName[T named](list []T) []T {
+	slices.SortFunc(list, func(x, y T) int { return cmp.Compare(x.name(), y.name()) })
+	return list
 }
 
 // Topic returns the settings of a parent topic.
@@ -40,8 +44,7 @@ func (b *Broker) Groups() []GroupConfig {
 	for _, g := range b.groups {
 		out = append(out, g.cfg)
 	}
-	slices.SortFunc(out, func(x, y GroupConfig) int { return cmp.Compare(x.Name, y.Name) })
-	return out
+	return sortByName(out)
 }
 
 // Group returns the settings of a consumer group.

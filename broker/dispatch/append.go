@@ -15,11 +15,19 @@ func (m *Machine) Append(now time.Time, r AppendRequest) (Appended, error) {
 	if len(r.Messages) == 0 {
 		return Appended{}, nil
 	}
-	b := m.byName[r.Name]
-	created := b == nil
-	if err := m.admit(now, b, r, 0); err != nil {
+	if err := m.admit(now, m.byName[r.Name], r, 0); err != nil {
 		return Appended{}, err
 	}
+	return m.appendAdmitted(now, r), nil
+}
+
+// appendAdmitted appends what admit has let in.
+func (m *Machine) appendAdmitted(now time.Time, r AppendRequest) Appended {
+	if len(r.Messages) == 0 {
+		return Appended{}
+	}
+	b := m.byName[r.Name]
+	created := b == nil
 	if created {
 		b = m.create(now, r)
 	}
@@ -29,12 +37,13 @@ func (m *Machine) Append(now time.Time, r AppendRequest) (Appended, error) {
 	}
 	b.active = max(b.active, instant(now))
 	m.changed(b)
-	return Appended{Bucket: b.id, First: first, Created: created}, nil
+	return Appended{Bucket: b.id, First: first, Created: created}
 }
 
 // AppendAll is Append for several buckets, each named once: all or none. The
 // results are appended to out, in the order of the requests.
 func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) ([]Appended, error) {
+	defer m.check(now)
 	fresh := 0 // buckets that come into being before this one
 	for _, r := range rs {
 		b := m.byName[r.Name]
@@ -46,11 +55,7 @@ func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) 
 		}
 	}
 	for _, r := range rs {
-		a, err := m.Append(now, r)
-		if err != nil {
-			return out, err // not after admit
-		}
-		out = append(out, a)
+		out = append(out, m.appendAdmitted(now, r))
 	}
 	return out, nil
 }

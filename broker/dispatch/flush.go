@@ -162,6 +162,10 @@ func (m *Machine) index(b *bucket, at time.Time) {
 	m.write(Write{Op: PutExpiry, At: at, Bucket: b.id, Name: b.name})
 }
 
+// Expiry is when a bucket that was last active then is over its TTL, as the expiry
+// index has it.
+func Expiry(active time.Time, ttl time.Duration) time.Time { return wholeSeconds(active.Add(ttl)) }
+
 // wholeSeconds rounds up, so that an instant survives the store's key unchanged and
 // is never early.
 func wholeSeconds(t time.Time) time.Time {
