@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,10 +35,7 @@ func newBenchIsolation() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), result)
-		}
-		return result.Print(cmd.OutOrStdout())
+		return printResult(cmd.OutOrStdout(), *asJSON, result)
 	}
 	return cmd
 }
@@ -63,10 +61,15 @@ func newBenchBuckets() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *asJSON {
-			return printJSON(cmd.OutOrStdout(), result)
-		}
-		return result.Print(cmd.OutOrStdout())
+		return printResult(cmd.OutOrStdout(), *asJSON, result)
 	}
 	return cmd
+}
+
+// printResult prints what a scenario measured, as a table or as JSON.
+func printResult(w io.Writer, asJSON bool, result interface{ Print(w io.Writer) error }) error {
+	if asJSON {
+		return printJSON(w, result)
+	}
+	return result.Print(w)
 }
