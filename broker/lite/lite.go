@@ -23,6 +23,13 @@ const (
 	// MaxModelBytes bounds a model, in bytes of UTF-8.
 	MaxModelBytes = 128
 
+	// MaxLevel is the least important level; there are MaxLevel + 1.
+	MaxLevel = 3
+	// MaxTokens bounds PropertyInputTokens and PropertyMaxTokens.
+	MaxTokens = 1_000_000_000
+	// MaxCost bounds PropertyCost.
+	MaxCost = 1_000_000
+
 	// Wildcard in a subscription means all lite topics of the parent that exist or
 	// ever will. It is not a name: nothing can be sent to it.
 	Wildcard = "*"
@@ -39,6 +46,15 @@ const (
 	PropertyDeadline = "penstock-deadline"
 	// PropertyRequestID is the gateway's id of the request that a message carries.
 	PropertyRequestID = "penstock-request-id"
+	// PropertyLevel is the importance that the sender stamps, decimal: 0 is the most
+	// important, MaxLevel the least. Without it the policy decides.
+	PropertyLevel = "penstock-level"
+	// PropertyInputTokens is how many tokens the request puts in, decimal, an estimate.
+	PropertyInputTokens = "penstock-input-tokens"
+	// PropertyMaxTokens is the most tokens that the answer may have, decimal.
+	PropertyMaxTokens = "penstock-max-tokens"
+	// PropertyCost is how many requests this one counts as, decimal; without it 1.
+	PropertyCost = "penstock-cost"
 )
 
 // Errors of the checks. The text that wraps them names the field, the fault and the

@@ -162,12 +162,12 @@ func (b *Batch) PutGroup(g *Group) {
 	b.set(appendGroupKey(b.key[:0], g.Name), g.appendValue(b.value[:0]))
 }
 
-// DeleteGroup removes a group with its cursors, leases, holds, subscriptions and
-// dead letters. Messages stay.
+// DeleteGroup removes a group with its cursors, leases, holds, accounts,
+// subscriptions and dead letters. Messages stay.
 func (b *Batch) DeleteGroup(g *Group) {
 	b.delete(appendGroupKey(b.key[:0], g.Name))
 	b.delete(appendCounterKey(b.key[:0], counterDeadLetter, g.ID))
-	for _, table := range []byte{tableCursor, tableLease, tableHold, tableSubscription, tableDeadLetter} {
+	for _, table := range []byte{tableCursor, tableLease, tableHold, tableAccount, tableSubscription, tableDeadLetter} {
 		b.deletePrefix(appendGroupID(b.key[:0], table, g.ID))
 	}
 }
@@ -248,6 +248,16 @@ func (b *Batch) PutHold(h *Hold) {
 // DeleteHold removes a hold.
 func (b *Batch) DeleteHold(group uint32, scope uint8, name string) {
 	b.delete(appendHoldKey(b.key[:0], group, scope, name))
+}
+
+// PutAccount creates or replaces an account.
+func (b *Batch) PutAccount(a *Account) {
+	b.set(appendAccountKey(b.key[:0], a.Group, a.Scope, a.Name), a.appendValue(b.value[:0]))
+}
+
+// DeleteAccount removes an account: nothing is used.
+func (b *Batch) DeleteAccount(group uint32, scope uint8, name string) {
+	b.delete(appendAccountKey(b.key[:0], group, scope, name))
 }
 
 // PutExpiry notes that a bucket is to be looked at.

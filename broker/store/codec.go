@@ -52,15 +52,16 @@ func flag(bit uint, set bool) byte {
 // record share one allocation with it. After the first fault all its methods return
 // zero values, and err reports it: decode functions check once, at the end.
 type decoder struct {
-	rest  string
-	fault string
+	rest    string
+	fault   string
+	version byte
 }
 
-// newDecoder reads the record's version and refuses any other than the one given. A
-// record that gets a second version has to decode both.
-func newDecoder(value string, version byte) *decoder { //nolint:unparam // each record has its own; all are 1 so far
+// newDecoder reads the record's version and refuses what is newer than the newest
+// this program knows. A record's decode function handles all versions from 1 on.
+func newDecoder(value string, newest byte) *decoder {
 	d := &decoder{rest: value}
-	if v := d.byte(); d.fault == "" && v != version {
+	if d.version = d.byte(); d.fault == "" && (d.version < 1 || d.version > newest) {
 		d.fail("unknown record version")
 	}
 	return d
@@ -150,6 +151,15 @@ func (d *decoder) string() string {
 	s := d.rest[:n]
 	d.rest = d.rest[n:]
 	return s
+}
+
+// bytes is nil when there are none.
+func (d *decoder) bytes() []byte {
+	s := d.string()
+	if s == "" {
+		return nil
+	}
+	return []byte(s)
 }
 
 func (d *decoder) strings() []string {

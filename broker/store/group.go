@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-const groupVersion = 1
+// groupVersion 2 has the flag groupUnlimited, which 1 had not.
+const groupVersion = 2
 
 // Group is a consumer group and its settings.
 type Group struct {
@@ -15,7 +16,8 @@ type Group struct {
 	Wildcard    bool
 	Exclusive   bool
 	StartLatest bool
-	InFlight    int // per bucket
+	Unlimited   bool // policies do not apply
+	InFlight    int  // per bucket
 	MaxAttempts int
 	ClientQuota int
 	MaxSuspend  time.Duration
@@ -26,11 +28,13 @@ const (
 	groupWildcard = iota
 	groupExclusive
 	groupStartLatest
+	groupUnlimited
 	groupFlags // their number
 )
 
 func (g *Group) appendValue(dst []byte) []byte {
-	flags := flag(groupWildcard, g.Wildcard) | flag(groupExclusive, g.Exclusive) | flag(groupStartLatest, g.StartLatest)
+	flags := flag(groupWildcard, g.Wildcard) | flag(groupExclusive, g.Exclusive) |
+		flag(groupStartLatest, g.StartLatest) | flag(groupUnlimited, g.Unlimited)
 	dst = append(dst, groupVersion, flags)
 	dst = appendString(dst, g.Topic)
 	for _, v := range []uint64{
@@ -54,6 +58,7 @@ func decodeGroup(key, value []byte) (Group, error) {
 	g.Wildcard = flags&(1<<groupWildcard) != 0
 	g.Exclusive = flags&(1<<groupExclusive) != 0
 	g.StartLatest = flags&(1<<groupStartLatest) != 0
+	g.Unlimited = flags&(1<<groupUnlimited) != 0
 	g.Topic = d.string()
 	g.ID = d.uint32()
 	g.InFlight = d.int()
@@ -61,7 +66,7 @@ func decodeGroup(key, value []byte) (Group, error) {
 	g.ClientQuota = d.int()
 	g.MaxSuspend = d.duration()
 	g.Created = d.time()
-	if flags >= 1<<groupFlags {
+	if flags >= 1<<groupFlags || d.version == 1 && g.Unlimited {
 		d.fail("unknown flags")
 	}
 	if err := d.err("group"); err != nil {

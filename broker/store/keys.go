@@ -25,6 +25,7 @@ const (
 	tableExpiry       byte = 0x09
 	tableDeadLetter   byte = 0x0a
 	tableSubscription byte = 0x0b
+	tableAccount      byte = 0x0c
 )
 
 // topicShift is where the topic id sits in a bucket id: a bucket id is the topic's
@@ -76,6 +77,10 @@ func appendDeadLetterKey(dst []byte, group uint32, seq uint64) []byte {
 
 func appendSubscriptionKey(dst []byte, group uint32, client string) []byte {
 	return append(appendGroupID(dst, tableSubscription, group), client...)
+}
+
+func appendAccountKey(dst []byte, group uint32, scope uint8, name string) []byte {
+	return append(append(appendGroupID(dst, tableAccount, group), scope), name...)
 }
 
 // appendGroupID begins the key of every table whose records belong to a group.

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-const leaseVersion = 1
+// leaseVersion 2 has the ticket, which 1 had not.
+const leaseVersion = 2
 
 // Lease says that a message is with a consumer and until when.
 type Lease struct {
@@ -17,6 +18,9 @@ type Lease struct {
 	Token          uint64
 	Client         string
 	AutoRenew      bool
+	// Ticket is what the delivery was charged, to be settled when the lease ends. It
+	// belongs to whoever keeps the accounts; the store does not look.
+	Ticket []byte
 }
 
 const leaseAutoRenew = 0
@@ -27,7 +31,9 @@ func (l *Lease) appendValue(dst []byte) []byte {
 	dst = appendTime(dst, l.First)
 	dst = binary.AppendUvarint(dst, uint64(l.Attempt))
 	dst = binary.AppendUvarint(dst, l.Token)
-	return appendString(dst, l.Client)
+	dst = appendString(dst, l.Client)
+	dst = binary.AppendUvarint(dst, uint64(len(l.Ticket)))
+	return append(dst, l.Ticket...)
 }
 
 func decodeLease(key, value []byte) (Lease, error) {
@@ -45,6 +51,9 @@ func decodeLease(key, value []byte) (Lease, error) {
 	l.Attempt = d.uint32()
 	l.Token = d.uvarint()
 	l.Client = d.string()
+	if d.version >= 2 {
+		l.Ticket = d.bytes()
+	}
 	if flags >= 1<<(leaseAutoRenew+1) {
 		d.fail("unknown flags")
 	}

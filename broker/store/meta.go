@@ -19,8 +19,12 @@ const (
 
 	magic = "PENSTOCK"
 	// formatVersion is that of the tables and records of this package. A program
-	// refuses any other.
-	formatVersion = 1
+	// refuses what is newer, and raises what is older when it opens the folder: from
+	// then on records may be in it that an older program does not know.
+	//
+	//	1  the first
+	//	2  accounts, leases with tickets, groups without limits
+	formatVersion = 2
 )
 
 // Counters.
@@ -112,36 +116,37 @@ func (s *Store) counter(kind byte, id uint32) (uint64, error) {
 	return decodeCounter(value)
 }
 
-// checkVersion reads the version record and reports whether the folder is new. A
-// folder with keys but without the record is not ours to write to.
-func (s *Store) checkVersion() (fresh bool, err error) {
+// checkVersion reads the version record and returns it; 0 is a new folder. A folder
+// with keys but without the record is not ours to write to.
+func (s *Store) checkVersion() (uint32, error) {
 	value, err := s.get([]byte{tableMeta, metaVersion})
 	if errors.Is(err, ErrNotFound) {
 		empty, err := s.empty()
 		if err != nil {
-			return false, err
+			return 0, err
 		}
 		if !empty {
-			return false, fmt.Errorf("%w: there is data but no version record", ErrCorrupt)
+			return 0, fmt.Errorf("%w: there is data but no version record", ErrCorrupt)
 		}
-		return true, nil
+		return 0, nil
 	}
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	v, err := decodeVersion(value)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	if v != formatVersion {
-		return false, fmt.Errorf("%w: the folder has version %d, this program reads %d", ErrVersion, v, formatVersion)
+	if v < 1 || v > formatVersion {
+		return 0, fmt.Errorf("%w: the folder has version %d, this program reads 1 to %d", ErrVersion, v, formatVersion)
 	}
-	return false, nil
+	return v, nil
 }
 
 // beginEpoch raises the epoch and waits until the disk has it, whatever the flush
-// mode: receipt handles carry it, and one of an earlier life must never look fresh.
-func (s *Store) beginEpoch(fresh bool) error {
+// mode: receipt handles carry it, and one of an earlier life must never look fresh. The
+// folder's version goes with it, so no record is written before it says what it must.
+func (s *Store) beginEpoch(version uint32) error {
 	value, err := s.get([]byte{tableMeta, metaEpoch})
 	switch {
 	case err == nil:
@@ -150,12 +155,12 @@ func (s *Store) beginEpoch(fresh bool) error {
 		}
 	case !errors.Is(err, ErrNotFound):
 		return err
-	case !fresh:
+	case version != 0:
 		return fmt.Errorf("%w: there is no epoch record", ErrCorrupt)
 	}
 	s.epoch++
 	b := s.NewBatch()
-	if fresh {
+	if version != formatVersion {
 		b.set([]byte{tableMeta, metaVersion}, encodeVersion(formatVersion))
 	}
 	b.set([]byte{tableMeta, metaEpoch}, binary.BigEndian.AppendUint32(nil, s.epoch))

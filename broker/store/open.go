@@ -72,7 +72,7 @@ type Store struct {
 }
 
 // Open opens the folder, or makes it when there is none, recovers what the last
-// process left and begins a new epoch. Errors wrap ErrVersion when another version
+// process left and begins a new epoch. Errors wrap ErrVersion when a newer version
 // of the program wrote it, ErrCorrupt when its bytes are not ours or are damaged,
 // ErrInUse when another process has it open.
 func Open(o Options) (*Store, error) {
@@ -107,9 +107,9 @@ func open(o Options, tune func(*pebble.Options)) (*Store, error) {
 	if s.db, err = pebble.Open(o.Dir, po); err != nil {
 		return nil, errors.Join(openError(err), s.fsCloser.Close())
 	}
-	fresh, err := s.checkVersion()
+	version, err := s.checkVersion()
 	if err == nil {
-		err = s.beginEpoch(fresh)
+		err = s.beginEpoch(version)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -12,20 +12,25 @@ import (
 )
 
 // get returns a copy of a value, or ErrNotFound.
-func (s *Store) get(key []byte) ([]byte, error) {
+func (s *Store) get(key []byte) (out []byte, err error) {
+	err = s.view(key, func(value []byte) error { out = bytes.Clone(value); return nil })
+	return out, err
+}
+
+// view calls fn with a value, which is only good during the call, or returns ErrNotFound.
+func (s *Store) view(key []byte, fn func(value []byte) error) error {
 	if !s.users.enter() {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	defer s.users.leave()
 	value, closer, err := s.db.Get(key)
 	switch {
 	case errors.Is(err, pebble.ErrNotFound):
-		return nil, ErrNotFound
+		return ErrNotFound
 	case err != nil:
-		return nil, readError(err)
+		return readError(err)
 	}
-	out := bytes.Clone(value)
-	return out, closer.Close()
+	return errors.Join(fn(value), closer.Close())
 }
 
 func readError(err error) error {
@@ -96,6 +101,21 @@ func (s *Store) Message(bucket, offset uint64) (*Message, error) {
 		return nil, err
 	}
 	return decodeMessage(value)
+}
+
+// MessageHeader is Message without the body, of which it returns the length. It copies
+// the header alone: for a body that a cached block holds this is the cheaper by far.
+func (s *Store) MessageHeader(bucket, offset uint64) (m *Message, bodyBytes int, err error) {
+	err = s.view(appendMessageKey(make([]byte, 0, 17), bucket, offset), func(value []byte) error {
+		var err error
+		m, err = decodeMessage(value)
+		if err != nil {
+			return err
+		}
+		bodyBytes, m.Body = len(m.Body), nil // the body is the engine's
+		return nil
+	})
+	return m, bodyBytes, err
 }
 
 // MessageAt is a message with its place in a bucket.
@@ -194,6 +214,11 @@ func (s *Store) EachLease(group uint32, fn func(Lease) bool) error {
 // EachHold calls fn for a group's holds in the order of scopes and names.
 func (s *Store) EachHold(group uint32, fn func(Hold) bool) error {
 	return eachPrefix(s, appendGroupID(nil, tableHold, group), decodeHold, fn)
+}
+
+// EachAccount calls fn for a group's accounts in the order of scopes and names.
+func (s *Store) EachAccount(group uint32, fn func(Account) bool) error {
+	return eachPrefix(s, appendGroupID(nil, tableAccount, group), decodeAccount, fn)
 }
 
 // EachSubscription calls fn for a group's subscriptions in the order of clients.
