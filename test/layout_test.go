@@ -51,6 +51,14 @@ var layout = map[string]row{
 		rank: "1", project: []string{"suspend/limit", "broker/lite"},
 		modules: []string{"go.yaml.in/yaml/v3", "github.com/fsnotify/fsnotify"},
 	},
+	"suspend/signal": {
+		rank: "1", project: []string{"suspend", "broker/lite"},
+		modules: []string{"github.com/prometheus/common", "github.com/prometheus/client_model"},
+	},
+	"suspend/live": {
+		rank: "1'", project: []string{"suspend", "suspend/policy", "suspend/signal", "broker/lite"},
+		modules: []string{"github.com/nats-io/nats.go"},
+	},
 	"readyset": {
 		rank: "1", project: []string{"suspend", "suspend/deadline", "suspend/limit", "broker/lite"},
 	},
