@@ -73,8 +73,9 @@ var layout = map[string]row{
 		rank: "3", project: []string{"suspend/...", "readyset", "broker/lite", "broker/store", "broker/dispatch"},
 		modules: []string{"golang.org/x/sync", "github.com/cockroachdb/pebble/v2/vfs"},
 	},
+	"broker/rpc/penstockv1": {rank: "0", modules: client[1:]},
 	"broker/rpc": {
-		rank: "4", project: []string{"broker", "broker/dispatch", "broker/lite", "suspend"},
+		rank: "4", project: []string{"broker", "broker/dispatch", "broker/lite", "broker/rpc/penstockv1", "suspend/..."},
 		modules: append([]string{"golang.org/x/sync"}, client...),
 	},
 	"broker/admin": {
@@ -82,7 +83,7 @@ var layout = map[string]row{
 		modules: []string{"github.com/prometheus/client_golang"},
 	},
 	"consumer/mq": {
-		rank: "1'", project: []string{"broker/lite"},
+		rank: "1'", project: []string{"broker/lite", "broker/rpc/penstockv1"},
 		modules: append([]string{"golang.org/x/sync"}, client...),
 	},
 	"consumer/reply": {
@@ -101,6 +102,10 @@ var layout = map[string]row{
 		modules: append([]string{"golang.org/x/sync", "go.yaml.in/yaml/v3"}, nats...),
 	},
 	"cmd/mockmodel": {rank: "5"},
+	// A module of its own, so it is in no binary.
+	"scripts/tools/protogen": {
+		rank: "5", modules: []string{"github.com/bufbuild/protocompile", "google.golang.org/protobuf"},
+	},
 	"cmd/node":      {rank: "5", project: anything, modules: anything},
 	"cmd/bench":     {rank: "5", project: anything, modules: anything},
 	"cmd/penstock":  {rank: "5", project: anything, modules: anything},
