@@ -388,15 +388,14 @@ func (x *DescribeResponse) GetFeatures() []string {
 	return nil
 }
 
-// Usage is what a request cost in tokens.
+// Usage is what a request cost in tokens. A number that is absent is not known: what
+// was reserved for it stays charged.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tokens of the prompt, at least 0.
-	InputTokens int64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	InputTokens *int64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3,oneof" json:"input_tokens,omitempty"`
 	// Tokens of the answer, at least 0.
-	OutputTokens int64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	// Whether the numbers above are known. If not they are ignored.
-	Known         bool `protobuf:"varint,3,opt,name=known,proto3" json:"known,omitempty"`
+	OutputTokens  *int64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3,oneof" json:"output_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -432,24 +431,17 @@ func (*Usage) Descriptor() ([]byte, []int) {
 }
 
 func (x *Usage) GetInputTokens() int64 {
-	if x != nil {
-		return x.InputTokens
+	if x != nil && x.InputTokens != nil {
+		return *x.InputTokens
 	}
 	return 0
 }
 
 func (x *Usage) GetOutputTokens() int64 {
-	if x != nil {
-		return x.OutputTokens
+	if x != nil && x.OutputTokens != nil {
+		return *x.OutputTokens
 	}
 	return 0
-}
-
-func (x *Usage) GetKnown() bool {
-	if x != nil {
-		return x.Known
-	}
-	return false
 }
 
 type SettleRequest struct {
@@ -525,7 +517,7 @@ type SettleEntry struct {
 	Duration *durationpb.Duration `protobuf:"bytes,3,opt,name=duration,proto3" json:"duration,omitempty"`
 	// How the request went.
 	Outcome Outcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=penstock.v1.Outcome" json:"outcome,omitempty"`
-	// What it cost in tokens. Absent is unknown.
+	// What it cost in tokens.
 	Usage *Usage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
 	// Bytes of the answer, at least 0.
 	BytesOut int64 `protobuf:"varint,6,opt,name=bytes_out,json=bytesOut,proto3" json:"bytes_out,omitempty"`
@@ -1470,11 +1462,12 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x05group\x18\x02 \x01(\tR\x05group\"H\n" +
 	"\x10DescribeResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1a\n" +
-	"\bfeatures\x18\x02 \x03(\tR\bfeatures\"e\n" +
-	"\x05Usage\x12!\n" +
-	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12\x14\n" +
-	"\x05known\x18\x03 \x01(\bR\x05known\"o\n" +
+	"\bfeatures\x18\x02 \x03(\tR\bfeatures\"|\n" +
+	"\x05Usage\x12&\n" +
+	"\finput_tokens\x18\x01 \x01(\x03H\x00R\vinputTokens\x88\x01\x01\x12(\n" +
+	"\routput_tokens\x18\x02 \x01(\x03H\x01R\foutputTokens\x88\x01\x01B\x0f\n" +
+	"\r_input_tokensB\x10\n" +
+	"\x0e_output_tokens\"o\n" +
 	"\rSettleRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x122\n" +
@@ -1666,6 +1659,7 @@ func file_broker_rpc_penstockv1_penstock_proto_init() {
 	if File_broker_rpc_penstockv1_penstock_proto != nil {
 		return
 	}
+	file_broker_rpc_penstockv1_penstock_proto_msgTypes[2].OneofWrappers = []any{}
 	file_broker_rpc_penstockv1_penstock_proto_msgTypes[9].OneofWrappers = []any{
 		(*ExplainRequest_RecallHandle)(nil),
 		(*ExplainRequest_Bucket)(nil),
