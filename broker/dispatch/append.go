@@ -101,7 +101,7 @@ func (m *Machine) create(now time.Time, r AppendRequest) *bucket {
 	m.buckets++
 	m.out.Counters.BucketsCreated++
 	return m.adopt(BucketState{
-		ID: m.newBucketID(), Name: r.Name, Cell: r.Cell, Level: r.Level, Created: now, LastActive: now,
+		ID: m.newBucketID(), Name: r.Name, Cell: r.Cell, Level: uint8(max(0, r.Level)), Stamped: r.Level >= 0, Created: now, LastActive: now,
 	})
 }
 

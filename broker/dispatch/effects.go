@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // Effects is what followed from the events since the last Take. Its writes are one
@@ -17,12 +18,16 @@ type Effects struct {
 	// Delivery, here, or by its caller's CancelPull.
 	EmptyPulls []*Waiter
 	Notices    []Notice
-	Counters   Counters
+	// Discards are messages that were queued and are settled without having been
+	// delivered to anybody. They are in the store until this batch. Dead letters are
+	// among the writes, and whoever cancels knows what.
+	Discards []Discard
+	Counters Counters
 }
 
 // Empty is whether nothing happened that anybody has to hear of.
 func (e *Effects) Empty() bool {
-	return len(e.Writes) == 0 && len(e.Deliveries) == 0 && len(e.EmptyPulls) == 0 && len(e.Notices) == 0
+	return len(e.Writes) == 0 && len(e.Deliveries) == 0 && len(e.EmptyPulls) == 0 && len(e.Notices) == 0 && len(e.Discards) == 0
 }
 
 // Delivery is the answer to a poll: one message or more, each of another bucket.
@@ -46,6 +51,26 @@ type Notice struct {
 	Client string
 	Name   string
 }
+
+// Discard is messages Offset ≤ o < To of a bucket.
+type Discard struct {
+	Bucket     BucketID
+	Name       string
+	Offset, To Offset
+	Reason     DiscardReason
+}
+
+// DiscardReason says why messages were settled undelivered.
+type DiscardReason uint8
+
+const (
+	// DiscardExpired: their deadline passed.
+	DiscardExpired DiscardReason = iota
+	// DiscardPurged: an operator emptied the bucket.
+	DiscardPurged
+	// DiscardBacklog: the bucket's TTL passed and its backlog with it.
+	DiscardBacklog
+)
 
 // Counters count what happened between two Takes.
 type Counters struct {
@@ -94,6 +119,10 @@ const (
 	// PutExpiry and DeleteExpiry: At, Bucket, Name.
 	PutExpiry
 	DeleteExpiry
+	// PutAccount: Group, Account.
+	PutAccount
+	// DeleteAccount: Group, Account.Target.
+	DeleteAccount
 )
 
 // Write is one change of the store.
@@ -113,4 +142,5 @@ type Write struct {
 	Lease        *LeaseState
 	Hold         *suspend.Hold
 	Subscription *SubscriptionState
+	Account      *quota.Record
 }

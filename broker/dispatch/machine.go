@@ -76,6 +76,8 @@ type Machine struct {
 	restored []*bucket
 	// startHolds are the holds restored, until Start.
 	startHolds []restoredHold
+	// startAccounts are the accounts restored, until Start.
+	startAccounts []restoredAccount
 }
 
 // New returns a machine without groups or buckets. Recovery follows: AddGroup, then

@@ -4,11 +4,17 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 type restoredHold struct {
 	group GroupID
 	hold  suspend.Hold
+}
+
+type restoredAccount struct {
+	group  GroupID
+	record quota.Record
 }
 
 // SetBucketCount says how many bucket records the store has.
@@ -149,4 +155,10 @@ func (c *cursor) restoredPlace(off Offset) *place {
 	}
 	c.reach(off)
 	return c.at(off)
+}
+
+// RestoreAccount brings back what a group has used of its limits. It is in force from
+// Start on.
+func (m *Machine) RestoreAccount(id GroupID, r quota.Record) {
+	m.startAccounts = append(m.startAccounts, restoredAccount{id, r})
 }

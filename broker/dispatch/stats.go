@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // Stats are gauges and running counts.
@@ -29,6 +30,8 @@ type GroupStats struct {
 	// Waiters are parked polls.
 	Waiters int
 	Holds   int
+	// Quota is what its limits did.
+	Quota quota.Stats
 	// Clients are its members, Subscriptions their exact names.
 	Clients, Subscriptions int
 }

@@ -62,6 +62,21 @@ type TopicConfig struct {
 	NextBucket uint64
 	// Epoch is a number that no earlier run of the machine had. 24 bits are used.
 	Epoch uint32
+	// CostOf says what a message counts for. It is asked when the message is about to
+	// go, and only if a limit or fairness counts anything but requests. nil: each
+	// message is one request.
+	CostOf func(BucketID, Offset) MessageCost
+}
+
+// MessageCost is what a message says of its cost. The zero MessageCost is one request.
+type MessageCost struct {
+	// Requests it counts for; 0 is 1.
+	Requests int64
+	// Input is its input in tokens, MaxOutput the most output that it asks for; 0: it
+	// does not say.
+	Input, MaxOutput int64
+	// Bytes is what goes to the model.
+	Bytes int64
 }
 
 // GroupConfig configures a consumer group.
@@ -84,14 +99,19 @@ type GroupConfig struct {
 	MaxSuspend time.Duration
 	// StartLatest makes a group added to a running machine skip what is there.
 	StartLatest bool
+	// Unlimited: policies do not apply. Holds do.
+	Unlimited bool
 }
 
 // BucketState is the record of a bucket.
 type BucketState struct {
-	ID    BucketID
-	Name  string
-	Cell  lite.Cell
-	Level uint8
+	ID   BucketID
+	Name string
+	Cell lite.Cell
+	// Level is the importance in force, 0 to 3. Stamped: a sender's message set it,
+	// not the policy, which then has no say. See LevelByte.
+	Level   uint8
+	Stamped bool
 	// Head is the lowest retained offset, Tail the next one to be written.
 	// Invariant: Head <= every group's floor <= Tail.
 	Head, Tail Offset
@@ -104,6 +124,24 @@ type BucketState struct {
 	// Expiry is the instant of the bucket's one entry in the expiry index, in whole
 	// seconds; zero when it has none.
 	Expiry time.Time
+}
+
+// stampedBit marks a level that a sender set.
+const stampedBit = 0x80
+
+// LevelByte is Level and Stamped in one byte, for the store. Bytes of records that
+// know no stamps are levels that the policy has its say about.
+func (s *BucketState) LevelByte() byte {
+	b := min(s.Level, 3)
+	if s.Stamped {
+		b |= stampedBit
+	}
+	return b
+}
+
+// SetLevelByte is the inverse of LevelByte.
+func (s *BucketState) SetLevelByte(b byte) {
+	s.Level, s.Stamped = min(b&^stampedBit, 3), b&stampedBit != 0
 }
 
 // CursorState is a group's position in a bucket. The record exists iff Floor is
@@ -137,6 +175,8 @@ type LeaseState struct {
 	Attempt uint32
 	Token   Token
 	Client  string
+	// Ticket is what the delivery was charged, as package quota encodes it.
+	Ticket []byte
 	// AutoRenew: the lease is renewed while its client lives, for 3 h from First.
 	AutoRenew bool
 	First     time.Time
@@ -169,9 +209,12 @@ type Handle struct {
 // AppendRequest are messages for one bucket.
 type AppendRequest struct {
 	Name string
-	// Cell and Level are used when the bucket is created: it keeps them.
-	Cell     lite.Cell
-	Level    uint8
+	// Cell is used when the bucket is created: it keeps it.
+	Cell lite.Cell
+	// Level is the importance that the sender stamped on the messages, 0 to 3, or -1:
+	// what the policy says. A bucket that was empty takes it; one that is not takes
+	// the more important of this and its own.
+	Level    int8
 	Messages []MessageMeta
 }
 
