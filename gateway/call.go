@@ -28,7 +28,8 @@ type call struct {
 	rc    *http.ResponseController
 	id    string
 	route string
-	user  string
+	user  string // who owns the API key
+	key   string // its name; empty: it has none
 
 	arrived time.Time // with its monotonic reading: deadlines count from here
 	queued  time.Time // the request went into a bucket; zero: it did not

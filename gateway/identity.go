@@ -5,30 +5,36 @@ import (
 	"strings"
 )
 
-// KeySource knows whose an API key is. [Keys] and [KeySet] are the two there are.
-type KeySource interface {
-	User(secret string) (string, bool)
+// Owner is whose an API key is.
+type Owner struct {
+	User string
+	Key  string // the key's name in the key file: a policy may give it an importance of its own; empty: it has none
 }
 
-// identify returns the user who owns the request's API key: the one of "Authorization: Bearer", as OpenAI has it, else
-// that of "api-key", as Azure has it. Nothing else of a request says who it is from.
-func identify(keys KeySource, h http.Header) (string, error) {
+// KeySource knows whose an API key is. [Keys] and [KeySet] are the two there are.
+type KeySource interface {
+	Owner(secret string) (Owner, bool)
+}
+
+// identify returns the owner of the request's API key: the one of "Authorization: Bearer", as OpenAI has it, else that
+// of "api-key", as Azure has it. Nothing else of a request says who it is from or how important it is.
+func identify(keys KeySource, h http.Header) (Owner, error) {
 	secret := h.Get("api-key")
 	if value := h.Get("Authorization"); value != "" {
 		scheme, token, _ := strings.Cut(value, " ")
 		if !strings.EqualFold(scheme, "Bearer") {
-			return "", errNoKey
+			return Owner{}, errNoKey
 		}
 		secret = strings.TrimSpace(token)
 	}
 	if secret == "" {
-		return "", errNoKey
+		return Owner{}, errNoKey
 	}
-	user, ok := keys.User(secret)
+	owner, ok := keys.Owner(secret)
 	if !ok {
-		return "", errUnknownKey
+		return Owner{}, errUnknownKey
 	}
-	return user, nil
+	return owner, nil
 }
 
 // callerIDMax bounds what is echoed.

@@ -49,7 +49,10 @@ func OpenKeys(path string, log *slog.Logger) (*Keys, error) {
 	return k, nil
 }
 
-// User returns the owner of secret.
+// Owner returns whose secret is.
+func (k *Keys) Owner(secret string) (Owner, bool) { return k.set.Load().Owner(secret) }
+
+// User returns the user who owns secret.
 func (k *Keys) User(secret string) (string, bool) { return k.set.Load().User(secret) }
 
 // Len is the number of keys.

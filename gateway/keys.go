@@ -34,7 +34,9 @@ const (
 type KeyEntry struct {
 	User   string `yaml:"user" json:"user"`
 	SHA256 string `yaml:"sha256" json:"sha256"` // of the whole key, hex
-	Name   string `yaml:"name,omitempty" json:"name,omitempty"`
+	// Name is for people, and for a policy that gives the key an importance of its own (importance: {key: NAME}). Keys that
+	// share a name share that importance.
+	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 }
 
 // keyDocument is the key file: YAML, or JSON as a part of it.
@@ -42,8 +44,8 @@ type keyDocument struct {
 	Keys []KeyEntry `yaml:"keys"`
 }
 
-// NewKey makes a key for user. The secret is shown once, to whoever is to use it; the entry goes into the key file. name is
-// for people and may be empty.
+// NewKey makes a key for user. The secret is shown once, to whoever is to use it; the entry goes into the key file. name may be
+// empty, see KeyEntry.
 func NewKey(user, name string) (secret string, entry KeyEntry, err error) {
 	random := make([]byte, secretBytes)
 	if _, err := rand.Read(random); err != nil {
@@ -76,17 +78,18 @@ func (e KeyEntry) check() (sum [sha256.Size]byte, err error) {
 
 // KeySet is an immutable set of keys.
 type KeySet struct {
-	owners map[[sha256.Size]byte]owner
+	owners map[[sha256.Size]byte]owned
 }
 
-type owner struct {
-	sum  [sha256.Size]byte
-	user string
+// owned is one key and whose it is.
+type owned struct {
+	sum   [sha256.Size]byte
+	owner Owner
 }
 
 // NewKeySet checks entries and makes a set of them. One key may not have two owners.
 func NewKeySet(entries ...KeyEntry) (*KeySet, error) {
-	s := &KeySet{owners: make(map[[sha256.Size]byte]owner, len(entries))}
+	s := &KeySet{owners: make(map[[sha256.Size]byte]owned, len(entries))}
 	for i, e := range entries {
 		sum, err := e.check()
 		if err != nil {
@@ -95,7 +98,7 @@ func NewKeySet(entries ...KeyEntry) (*KeySet, error) {
 		if _, twice := s.owners[sum]; twice {
 			return nil, fmt.Errorf("keys[%d]: %w: sha256: the same key stands further up", i, ErrKeys)
 		}
-		s.owners[sum] = owner{sum: sum, user: e.User}
+		s.owners[sum] = owned{sum: sum, owner: Owner{User: e.User, Key: e.Name}}
 	}
 	return s, nil
 }
@@ -124,18 +127,24 @@ func parseEntries(data []byte) ([]KeyEntry, error) {
 	return doc.Keys, nil
 }
 
-// User returns the owner of secret. The look-up is by hash, and the hash of a guess cannot be steered towards that of a key,
+// Owner returns whose secret is. The look-up is by hash, and the hash of a guess cannot be steered towards that of a key,
 // so its time tells nothing; the comparison after it takes constant time all the same.
-func (s *KeySet) User(secret string) (string, bool) {
+func (s *KeySet) Owner(secret string) (Owner, bool) {
 	if secret == "" || len(secret) > secretMax {
-		return "", false
+		return Owner{}, false
 	}
 	sum := sha256.Sum256([]byte(secret))
 	o, found := s.owners[sum]
 	if !found || subtle.ConstantTimeCompare(sum[:], o.sum[:]) != 1 {
-		return "", false
+		return Owner{}, false
 	}
-	return o.user, true
+	return o.owner, true
+}
+
+// User returns the user who owns secret.
+func (s *KeySet) User(secret string) (string, bool) {
+	o, ok := s.Owner(secret)
+	return o.User, ok
 }
 
 // Len is the number of keys.

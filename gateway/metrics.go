@@ -3,19 +3,32 @@ package gateway
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/penstockmq/penstock/suspend"
 )
 
 // Metrics counts what a gateway did since New. All fields may be read at any time.
 type Metrics struct {
 	Active     atomic.Int64 // requests being answered now
 	Accepted   atomic.Int64 // sent to the broker
-	Refused    atomic.Int64 // by a limit, a full bucket or an overload: 429 and 503
+	Refused    atomic.Int64 // with a 429 or 503 of the gateway's own: a limit, a full bucket, an overload, a broker out of reach
+	Limited    ByScope      // of the refused: by the window of a scope
+	Full       atomic.Int64 // of the refused: by a full bucket, as the gateway or the broker has it
 	Async      atomic.Int64 // of the accepted ones, asynchronous
 	KeepAlives atomic.Int64 // comments sent
 	Recalled   atomic.Int64 // taken out of their bucket again
 	Cancelled  atomic.Int64 // cancelled at a worker, or on their way to it
 	Broken     atomic.Int64 // answers that broke off after their first byte
+
+	WouldRefuse atomic.Int64 // let in, though a shadow rule would have refused them; each request once
+	WouldLimit  ByScope      // by the shadow window of a scope
+	WouldFill   atomic.Int64 // by a shadow depth
+
+	Unexplained atomic.Int64 // requests asked about of which Options.Explain knew nothing
 }
+
+// ByScope is a counter for each [suspend.Scope].
+type ByScope [suspend.All + 1]atomic.Int64
 
 // Observer receives what histograms are made of. Its methods must be quick and safe for concurrent use. No argument
 // holds a user, a model or a request.

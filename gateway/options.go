@@ -44,6 +44,8 @@ type Options struct {
 	Keys KeySource
 	// Policy returns the document in force. Nil: no limits.
 	Policy func() *policy.Document
+	// Explain says why a request is still queued: GET /v1/requests/{id} shows it. Nil: nobody knows.
+	Explain Explain
 	// Models are those that are served: GET /v1/models lists them, and a request for any other gets 404. Empty: any model
 	// is taken, and the list is empty.
 	Models []string

@@ -67,11 +67,11 @@ func (g *Gateway) serve(c *call, m methods, active int64) error {
 	if active > int64(g.opts.MaxActive) {
 		return after(errBusy, time.Second, "the gateway holds %d requests, its maximum", g.opts.MaxActive)
 	}
-	user, err := identify(g.opts.Keys, c.r.Header)
+	owner, err := identify(g.opts.Keys, c.r.Header)
 	if err != nil {
 		return err
 	}
-	c.user = user
+	c.user, c.key = owner.User, owner.Key
 	return h(c)
 }
 
