@@ -13,6 +13,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -47,6 +49,9 @@ type Broker struct {
 	nextGroup uint32
 	closed    bool
 
+	// steering is the policy and the signals in force; it has its own lock.
+	steering steering
+
 	// redriving serialises Redrive.
 	redriving sync.Mutex
 
@@ -76,7 +81,8 @@ func Open(opts Options) (*Broker, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	loops, runCtx := errgroup.WithContext(ctx)
 	b := &Broker{
-		opts: opts, store: st, runCtx: runCtx, stop: stop, loops: loops,
+		steering: steering{policy: opts.Policy},
+		opts:     opts, store: st, runCtx: runCtx, stop: stop, loops: loops,
 		topics: map[string]*owner{}, groups: map[string]groupEntry{}, nextTopic: 1, nextGroup: 1,
 	}
 	if err := b.recover(); err != nil {
@@ -139,6 +145,13 @@ func (b *Broker) Close() error {
 
 // Metrics are the counters of this broker.
 func (b *Broker) Metrics() *Metrics { return &b.metrics }
+
+// owners are the owner loops there are, in no order.
+func (b *Broker) owners() []*owner {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return slices.Collect(maps.Values(b.topics))
+}
 
 // lookup finds the owner of a parent topic.
 func (b *Broker) lookup(topic string) (*owner, bool) {

@@ -106,7 +106,7 @@ func topicConfig(r store.Topic) TopicConfig {
 func groupRecord(id dispatch.GroupID, c GroupConfig, created time.Time) *store.Group {
 	return &store.Group{
 		ID: uint32(id), Name: c.Name, Topic: c.Topic, Wildcard: c.Wildcard, Exclusive: c.Exclusive,
-		StartLatest: c.StartLatest, InFlight: c.InFlight, MaxAttempts: c.MaxAttempts,
+		StartLatest: c.StartLatest, Unlimited: c.Unlimited, InFlight: c.InFlight, MaxAttempts: c.MaxAttempts,
 		ClientQuota: c.ClientQuota, MaxSuspend: c.MaxSuspend, Created: created,
 	}
 }
@@ -114,7 +114,7 @@ func groupRecord(id dispatch.GroupID, c GroupConfig, created time.Time) *store.G
 func groupConfig(r store.Group) GroupConfig {
 	return GroupConfig{
 		Name: r.Name, Topic: r.Topic, Wildcard: r.Wildcard, Exclusive: r.Exclusive,
-		StartLatest: r.StartLatest, InFlight: r.InFlight, MaxAttempts: r.MaxAttempts,
+		StartLatest: r.StartLatest, Unlimited: r.Unlimited, InFlight: r.InFlight, MaxAttempts: r.MaxAttempts,
 		ClientQuota: r.ClientQuota, MaxSuspend: r.MaxSuspend,
 	}.withDefaults()
 }

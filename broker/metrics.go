@@ -23,6 +23,9 @@ type Metrics struct {
 	Deleted      atomic.Int64 // buckets
 	EmptyPolls   atomic.Int64
 	Turns        atomic.Int64 // batches written
+	// NoticesDropped counts what OnRelease and OnDiscard were not told because they
+	// were slower than it came.
+	NoticesDropped atomic.Int64
 }
 
 // Observer receives the durations that histograms are made of. Its methods are

@@ -11,6 +11,7 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/broker/store"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // BucketInfo is what an operator sees of a bucket.
@@ -256,20 +257,16 @@ type Stats struct {
 type TopicStats struct {
 	Topic string
 	dispatch.Stats
-	// GroupNames are the names of Stats.Groups, in their order.
+	// GroupNames are the names of Stats.Groups, in their order, and Limits what their
+	// ledgers count.
 	GroupNames []string
+	Limits     []quota.Stats
 }
 
 // Stats asks every owner loop for its gauges.
 func (b *Broker) Stats(ctx context.Context) (Stats, error) {
-	b.mu.RLock()
-	owners := make([]*owner, 0, len(b.topics))
-	for _, o := range b.topics {
-		owners = append(owners, o)
-	}
-	b.mu.RUnlock()
 	out := Stats{Store: b.store.Metrics()}
-	for _, o := range owners {
+	for _, o := range b.owners() {
 		var s TopicStats
 		err := o.query(ctx, func(time.Time) {
 			s = TopicStats{Topic: o.name, Stats: o.m.Stats()}

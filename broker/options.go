@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/suspend/policy"
 )
 
 // Options configure a Broker. The zero value of a field takes its default.
@@ -49,6 +50,22 @@ type Options struct {
 	MaxDeadLetters int
 	// SweepInterval is how often buckets past their TTL are looked for. Default 1 s.
 	SweepInterval time.Duration
+
+	// Policy is the policy in force from the start on; nil limits nothing. It counts from
+	// before the first message is handed out. SetPolicy changes it.
+	Policy *policy.Document
+
+	// OnRelease, when set, is told of each delivery and of its end, for recording traces.
+	// OnDiscard, when set, is told of messages that the broker settled by itself: purged,
+	// expired, past their deadline, or dead letters that no consumer asked for.
+	//
+	// Both are called by one goroutine of the broker, one call at a time, in order. It
+	// may block: what comes meanwhile waits in a queue of MaxNotices, and what finds
+	// that full is dropped and counted in Metrics.NoticesDropped.
+	OnRelease func(Released)
+	OnDiscard func(Discarded)
+	// MaxNotices bounds what waits for OnRelease and OnDiscard. Default 65,536.
+	MaxNotices int
 
 	// OnUnsubscribe, when set, is told that a client lost a lite topic to another
 	// one (exclusive groups). It is called from the owner loop and must not block.
@@ -98,6 +115,8 @@ type GroupConfig struct {
 	MaxSuspend time.Duration
 	// StartLatest makes a new group skip what is in the buckets when it is created.
 	StartLatest bool
+	// Unlimited exempts the group from policies: only its own settings count.
+	Unlimited bool
 }
 
 // Bounds that are the same for every topic and group.
@@ -120,6 +139,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxEvents, 65536)
 	setDefault(&o.MaxDeadLetters, 1_000_000)
 	setDefault(&o.SweepInterval, time.Second)
+	setDefault(&o.MaxNotices, 65536)
 	o.Topics, o.Groups = slices.Clone(o.Topics), slices.Clone(o.Groups)
 	for i := range o.Topics {
 		o.Topics[i] = o.Topics[i].withDefaults()
@@ -174,6 +194,7 @@ func (o Options) validate() error {
 		{"max events", int64(o.MaxEvents)},
 		{"max dead letters", int64(o.MaxDeadLetters)},
 		{"sweep interval", int64(o.SweepInterval)},
+		{"max notices", int64(o.MaxNotices)},
 	} {
 		errs = append(errs, inRange(f.key, f.v, 1<<50))
 	}

@@ -275,6 +275,18 @@ func (o *owner) send(c command) error {
 	}
 }
 
+// sendWait queues a command, and waits for room if it must.
+func (o *owner) sendWait(ctx context.Context, c command) error {
+	select {
+	case o.commands <- c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-o.done:
+		return ErrClosed
+	}
+}
+
 // reply is embedded in commands that somebody waits for.
 type reply struct{ ended chan error }
 
@@ -296,7 +308,11 @@ func (o *owner) call(ctx context.Context, c waitingCommand) error {
 	if err := o.send(c); err != nil {
 		return err
 	}
-	r := c.waitFor()
+	return o.await(ctx, c.waitFor())
+}
+
+// await waits for the reply to a command that was queued.
+func (o *owner) await(ctx context.Context, r reply) error {
 	select {
 	case err := <-r.ended:
 		return err

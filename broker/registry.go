@@ -82,10 +82,13 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 	}
 	b.nextTopic++
 	o := b.newOwner(id, cfg, 0)
-	o.m.Start(wall())
-	b.mu.Lock()
-	b.topics[cfg.Name] = o
-	b.mu.Unlock()
+	now := wall()
+	b.join(o, now, func() {
+		o.m.Start(now)
+		b.mu.Lock()
+		b.topics[cfg.Name] = o
+		b.mu.Unlock()
+	})
 	b.start(o)
 	return nil
 }

@@ -1,0 +1,111 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/signal"
+)
+
+// steering is what an operator and the back-pressure say to all parent topics alike.
+// It is kept here so that a topic that is created later hears it too.
+type steering struct {
+	mu sync.Mutex
+	// mu guards the following fields, and the order in which changes reach the loops:
+	// it is held while commands are queued and never while one is waited for.
+	policy *policy.Document
+	board  signal.Board
+}
+
+// Policy is the policy in force; nil if none was ever set.
+func (b *Broker) Policy() *policy.Document {
+	b.steering.mu.Lock()
+	defer b.steering.mu.Unlock()
+	return b.steering.policy
+}
+
+// SetPolicy puts a policy in force in all parent topics, those to come included, and
+// returns when every owner loop has it. It acts on what is queued: closed gates that
+// it opens are open when it returns, buckets are reviewed within a second.
+//
+// The document is shared and must not be changed. When ctx ends first, topics may go
+// on with the old one for a moment: all get the new one as soon as their loop runs.
+func (b *Broker) SetPolicy(ctx context.Context, doc *policy.Document) error {
+	if doc == nil {
+		return fmt.Errorf("%w: policy is nil, want a document", ErrInvalidArgument)
+	}
+	return b.steer(ctx, func(time.Time) { b.steering.policy = doc }, func(o *owner, now time.Time) { o.setPolicy(now, doc) })
+}
+
+// SetSignal scales a column or level in all parent topics, those to come included, and
+// returns when every owner loop has it. It replaces what the same source said of the
+// same target. Signals are not stored: who sends them sends them again after a start.
+func (b *Broker) SetSignal(ctx context.Context, s signal.Signal) error {
+	if err := s.Validate(); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
+	}
+	return b.steer(ctx, func(now time.Time) { b.steering.board.Put(now, s) }, func(o *owner, now time.Time) { o.setSignal(now, s) })
+}
+
+// DropSignal forgets what a source said of a target; the target's limits come back
+// gradually. No-op if it said nothing.
+func (b *Broker) DropSignal(ctx context.Context, target suspend.Target, source string) error {
+	return b.steer(ctx,
+		func(now time.Time) { b.steering.board.Drop(now, target, source) },
+		func(o *owner, now time.Time) { o.dropSignal(now, target, source) })
+}
+
+// steer notes a change and queues it for every loop, in one order for all callers,
+// then waits for the loops.
+func (b *Broker) steer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) error {
+	replies, err := b.queueSteer(ctx, note, apply)
+	for o, r := range replies {
+		err = errors.Join(err, o.await(ctx, r))
+	}
+	return err
+}
+
+func (b *Broker) queueSteer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) (map[*owner]reply, error) {
+	b.steering.mu.Lock()
+	defer b.steering.mu.Unlock()
+	note(wall())
+	replies := map[*owner]reply{}
+	var err error
+	for _, o := range b.owners() {
+		c := &queryCommand{reply: newReply()}
+		c.f = func(now time.Time) { apply(o, now) }
+		if serr := o.sendWait(ctx, c); serr != nil {
+			err = errors.Join(err, fmt.Errorf("parent topic %q: %w", o.name, serr))
+			continue
+		}
+		replies[o] = c.reply
+	}
+	return replies, err
+}
+
+// join tells a topic that is being created what is in force, and makes it known in the
+// same step, so that it misses no change.
+func (b *Broker) join(o *owner, now time.Time, publish func()) {
+	b.steering.mu.Lock()
+	defer b.steering.mu.Unlock()
+	if b.steering.policy != nil {
+		o.setPolicy(now, b.steering.policy)
+	}
+	for _, t := range b.steering.board.Targets(now) {
+		for _, s := range b.steering.board.Explain(now, t) {
+			o.setSignal(now, s.Signal)
+		}
+	}
+	publish()
+}
+
+func (o *owner) setPolicy(now time.Time, doc *policy.Document) {}
+
+func (o *owner) setSignal(now time.Time, s signal.Signal) {}
+
+func (o *owner) dropSignal(now time.Time, t suspend.Target, source string) {}
