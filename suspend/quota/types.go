@@ -19,11 +19,18 @@ type Cost struct {
 type Ask struct {
 	Place suspend.Place
 	Cost  Cost
+	// Since is when it began to wait for nothing but its gates and its turn; zero: not known, it has waited as long as
+	// its gates were closed. A charge does not count as of an instant before it, see Ledger.Charge.
+	Since time.Time
 }
 
 // Gate is a limit that keeps a place closed.
 type Gate struct {
+	// Target is where a bucket that is kept waits: Due and Free name it when there is reason to ask again.
 	Target suspend.Target
+	// Of is the target whose limit it is. It differs from Target where a column or a wider scope has room for others, but not
+	// for what this message costs: the bucket then waits alone.
+	Of suspend.Target
 	// Limit is the kind: "rate", "window", "quota", "observed", "in_flight", "tokens", "bytes_in", "bytes_out", "adaptive"
 	// or "signal".
 	Limit string
