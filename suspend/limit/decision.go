@@ -33,7 +33,7 @@ func (d Decision) Wait(now time.Time) time.Duration {
 func allowed(remaining int64) Decision { return Decision{Allowed: true, Remaining: remaining} }
 
 func refused(retryAt, remaining int64) Decision {
-	return Decision{RetryAt: time.Unix(0, retryAt).UTC(), Remaining: remaining}
+	return Decision{RetryAt: instant(retryAt), Remaining: remaining}
 }
 
 func never(remaining int64) Decision { return Decision{Never: true, Remaining: remaining} }

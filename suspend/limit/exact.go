@@ -70,6 +70,28 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
+// begin is the instant at which the n-th span of a length after the epoch begins, or the nearest int64.
+func begin(n, length int64) int64 {
+	switch {
+	case n > math.MaxInt64/length:
+		return math.MaxInt64
+	case n < math.MinInt64/length:
+		return math.MinInt64
+	}
+	return n * length
+}
+
+// instant is the reverse of nanos.
+func instant(at int64) time.Time { return time.Unix(0, at).UTC() }
+
+// notBefore is the instant opens, or now if that has come by the instant at, at which an ask at now counts.
+func notBefore(now time.Time, at, opens int64) time.Time {
+	if opens <= at {
+		return now
+	}
+	return instant(opens)
+}
+
 // nanos is t.UnixNano for every t: instants beyond int64 become the nearest it can express.
 func nanos(t time.Time) int64 {
 	const edge = math.MaxInt64 / int64(time.Second)

@@ -88,6 +88,31 @@ func (l LeakyBucket) Peek(s LeakyState, now time.Time, cost int64) (LeakyState, 
 	return s, refused(opens, 0)
 }
 
+// Opens is the earliest instant from now on at which an ask passes; now itself if the bucket is open.
+func (l LeakyBucket) Opens(s LeakyState, now time.Time) time.Time {
+	s = l.at(s, nanos(now))
+	return notBefore(now, s.At, l.opens(s))
+}
+
+// Charge pushes the TAT cost intervals ahead, open or not. A negative cost gives back, at most all that is owed.
+func (l LeakyBucket) Charge(s LeakyState, now time.Time, cost int64) LeakyState {
+	s = l.at(s, nanos(now))
+	switch {
+	case cost > 0:
+		return l.charge(s, cost)
+	case cost < 0:
+		return l.refund(s, sub(0, cost))
+	}
+	return s
+}
+
+// Rests is the instant from which nothing is owed: the TAT.
+func (l LeakyBucket) Rests(s LeakyState, now time.Time) time.Time {
+	s = l.at(s, nanos(now))
+	l.Burst = 0
+	return notBefore(now, s.At, l.opens(s))
+}
+
 // at moves the state to an ask at now: with the clock if that went back, and to the present rate.
 func (l LeakyBucket) at(s LeakyState, now int64) LeakyState {
 	at, back := settle(s.At, now)
@@ -120,6 +145,22 @@ func (l LeakyBucket) charge(s LeakyState, cost int64) LeakyState {
 	}
 	step, frac := mulDiv(cost, int64(l.Rate.Per), s.Frac, l.Rate.Events)
 	s.TAT, s.Frac = add(s.TAT, step), frac
+	return s
+}
+
+// refund pulls the TAT back by n intervals, but not to before now: what was not owed is not given.
+func (l LeakyBucket) refund(s LeakyState, n int64) LeakyState {
+	if s.TAT < s.At {
+		return s
+	}
+	step, frac := mulDiv(n, int64(l.Rate.Per), 0, l.Rate.Events)
+	s.TAT, s.Frac = sub(s.TAT, step), s.Frac-frac
+	if s.Frac < 0 {
+		s.TAT, s.Frac = sub(s.TAT, 1), s.Frac+l.Rate.Events
+	}
+	if s.TAT < s.At {
+		s.TAT, s.Frac = s.At, 0
+	}
 	return s
 }
 

@@ -3,7 +3,6 @@ package limit
 import (
 	"errors"
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -51,7 +50,7 @@ func (l FixedWindow) Validate() error {
 func (l FixedWindow) Take(s WindowState, now time.Time, cost int64) (WindowState, Decision) {
 	s, d := l.Peek(s, now, cost)
 	if d.Allowed {
-		s.Used += cost
+		s.Used += cost // at most Limit
 		d.Remaining -= cost
 	}
 	return s, d
@@ -70,6 +69,32 @@ func (l FixedWindow) Peek(s WindowState, now time.Time, cost int64) (WindowState
 	return s, refused(l.end(s.At), remaining)
 }
 
+// Opens is the earliest instant from now on at which an ask of cost 1 passes; now itself if less than Limit is used.
+func (l FixedWindow) Opens(s WindowState, now time.Time) time.Time {
+	s = l.at(s, nanos(now))
+	if s.Used < l.Limit {
+		return now
+	}
+	return instant(l.end(s.At))
+}
+
+// Charge adds cost to what the window has used, also beyond Limit; that is forgotten with the window. A negative cost
+// gives back, at most all that is used.
+func (l FixedWindow) Charge(s WindowState, now time.Time, cost int64) WindowState {
+	s = l.at(s, nanos(now))
+	s.Used = max(add(s.Used, cost), 0)
+	return s
+}
+
+// Rests is the instant from which nothing is used: the end of the window, or now if nothing is.
+func (l FixedWindow) Rests(s WindowState, now time.Time) time.Time {
+	s = l.at(s, nanos(now))
+	if s.Used == 0 {
+		return now
+	}
+	return instant(l.end(s.At))
+}
+
 // at moves the state to an ask at now: into a fresh window if a later one has begun, see the package comment for a clock
 // that went back.
 func (l FixedWindow) at(s WindowState, now int64) WindowState {
@@ -84,13 +109,7 @@ func (l FixedWindow) at(s WindowState, now int64) WindowState {
 func (l FixedWindow) index(at int64) int64 { return floorDiv(at, int64(l.Window)) }
 
 // end is the first instant after the window that at lies in.
-func (l FixedWindow) end(at int64) int64 {
-	next := l.index(at) + 1
-	if w := int64(l.Window); next > math.MaxInt64/w {
-		return math.MaxInt64
-	}
-	return next * int64(l.Window)
-}
+func (l FixedWindow) end(at int64) int64 { return begin(l.index(at)+1, int64(l.Window)) }
 
 // String is the limit as ParseFixedWindow reads it, such as "100/1m".
 func (l FixedWindow) String() string { return fmt.Sprintf("%d/%s", l.Limit, short(l.Window)) }
