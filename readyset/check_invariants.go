@@ -41,7 +41,7 @@ func (s *Set[T]) Check() error {
 		}
 	}
 	for target, g := range s.gates {
-		n := g.waiting.check(bad, func(e *Entry[T]) bool { return e.gate == g && e.slot == 0 })
+		n := g.waiting.check(bad, func(e *Entry[T]) bool { return e.gate == g && e.slot == 0 && e.col != nil })
 		if n == 0 || g.target != target {
 			bad("gate %v: %d entries, target %v", target, n, g.target)
 		}
@@ -49,6 +49,9 @@ func (s *Set[T]) Check() error {
 	}
 	if ready != s.ready || total != s.total || parked != s.parked {
 		bad("counts: ready %v total %d parked %d, kept %v %d %d", ready, total, parked, s.ready, s.total, s.parked)
+	}
+	if e := s.taken.entry; e != nil && s.columns[e.col.name] != e.col {
+		bad("entry %v was taken last and has been dropped", e.Value)
 	}
 	checkRing(&s.turning, turning, s.columns, bad)
 	checkRing(&s.sleeping, dormant, s.columns, bad)
@@ -59,7 +62,8 @@ func (r *rounds[T]) check(l Level, c *column[T], bad func(string, ...any)) int {
 	n := 0
 	for i := range r.list {
 		got := r.list[i].check(bad, func(e *Entry[T]) bool {
-			return e.slot == uint8(i+1) && e.gate == nil && e.level == l && e.col == c
+			// Its round is not ahead of its level's: it would be granted a whole wrap.
+			return e.slot == uint8(i+1) && e.gate == nil && e.level == l && e.col == c && r.round-e.round < 1<<31
 		})
 		if (got > 0) != (r.filled&(1<<i) != 0) {
 			bad("slot %d: %d entries, filled bits %b", i, got, r.filled)

@@ -21,6 +21,8 @@ type Entry[T any] struct {
 	// Value is the caller's.
 	Value T
 	// Weight is the entry's share in its level, relative to the others; 0 counts as 1.
+	// It is read whenever credit is granted. Set.SetWeight changes that of an entry that
+	// may be paying off a debt.
 	Weight uint16
 
 	level Level
@@ -43,7 +45,7 @@ func (e *Entry[T]) Ready() bool { return e.slot != 0 }
 // Parked is whether the entry waits for a gate.
 func (e *Entry[T]) Parked() bool { return e.gate != nil }
 
-// Level is the level given to Init.
+// Level is the level given to Init or SetLevel.
 func (e *Entry[T]) Level() Level { return e.level }
 
 func (e *Entry[T]) weight() int64 { return max(1, int64(e.Weight)) }

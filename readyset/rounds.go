@@ -40,6 +40,40 @@ func (r *rounds[T]) push(e *Entry[T], quantum int64) {
 	}
 }
 
+// resume makes e ready before all others of this round, if it has credit left in it.
+// What it may cause in a round stays what it is: resuming changes the order within a
+// round and nobody's share. REQUIRES: e is in no list.
+func (r *rounds[T]) resume(e *Entry[T], quantum int64) {
+	r.grant(e, quantum)
+	r.count++
+	if e.credit <= 0 {
+		r.place(e, r.sitOut(e, quantum))
+		return
+	}
+	r.place(e, 0)
+	r.list[e.slot-1].head = e // of a circular list the last is before the first
+}
+
+// join makes e, which comes from another level, ready in the next round, or later if
+// it has a debt to pay off. REQUIRES: e is in no list and its round is r.round.
+func (r *rounds[T]) join(e *Entry[T], quantum int64) {
+	r.count++
+	ahead := 1
+	if e.credit <= 0 {
+		ahead = r.sitOut(e, quantum)
+	}
+	r.place(e, ahead)
+}
+
+// replace moves e, which lies here, to where its debt puts it now. One that has credit
+// stays. REQUIRES: e is in one of the lists.
+func (r *rounds[T]) replace(e *Entry[T], quantum int64) {
+	if r.grant(e, quantum); e.credit <= 0 {
+		r.unplace(e)
+		r.place(e, r.sitOut(e, quantum))
+	}
+}
+
 // pop takes the entry whose turn it is. REQUIRES: count > 0.
 func (r *rounds[T]) pop(quantum int64) *Entry[T] {
 	for {
@@ -62,9 +96,13 @@ func (r *rounds[T]) remove(e *Entry[T]) {
 	r.count--
 }
 
+// refundMax is how many rounds' worth of credit an entry may hold that was given some
+// back. Without that it holds one.
+const refundMax = 2
+
 // grant gives e its quantum for each round since the last grant, up to one
-// quantum: who was away does not hoard, but who was in debt pays it off. It reports
-// whether a round has passed.
+// quantum: who was away does not hoard, but who was in debt pays it off. What was given
+// back beyond that stays. It reports whether a round has passed.
 func (r *rounds[T]) grant(e *Entry[T], quantum int64) bool {
 	passed := int64(r.round - e.round)
 	if passed == 0 {
@@ -72,9 +110,12 @@ func (r *rounds[T]) grant(e *Entry[T], quantum int64) bool {
 	}
 	e.round = r.round
 	full := quantum * e.weight()
-	if passed > (full-e.credit)/full {
+	switch {
+	case e.credit >= full:
+		e.credit = min(e.credit, refundMax*full)
+	case passed > (full-e.credit)/full:
 		e.credit = full
-	} else {
+	default:
 		e.credit = min(full, e.credit+passed*full)
 	}
 	return true

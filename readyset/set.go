@@ -16,7 +16,7 @@ type Options struct {
 // Set is a ready matrix. Make one with New.
 type Set[T any] struct {
 	share   uint16 // immutable after New
-	quantum int64  // immutable after New
+	quantum int64
 
 	columns map[string]*column[T]
 	// turning holds the columns that may have something to go, sleeping those with
@@ -33,6 +33,8 @@ type Set[T any] struct {
 	ready  [Levels]int
 	total  int
 	parked int
+	// taken is what Next did last, for PutBack.
+	taken taken[T]
 	// round is where the rounds of a new column begin: not before any that an entry
 	// may have seen, so that a debt is not paid off by a column's coming and going.
 	round uint32
@@ -45,7 +47,7 @@ func New[T any](opts Options) *Set[T] {
 		s.share = uint16(min(opts.Share, 1<<16-1))
 	}
 	if opts.Quantum > 0 {
-		s.quantum = min(opts.Quantum, maxCost)
+		s.SetQuantum(opts.Quantum)
 	}
 	return s
 }
@@ -62,6 +64,9 @@ func (s *Set[T]) Init(e *Entry[T], value T, model string, level Level) {
 // Drop ends an entry's membership, whatever its state.
 func (s *Set[T]) Drop(e *Entry[T]) {
 	s.Remove(e)
+	if s.taken.entry == e {
+		s.taken = taken[T]{}
+	}
 	c := e.col
 	e.col = nil
 	c.entries--
@@ -69,25 +74,39 @@ func (s *Set[T]) Drop(e *Entry[T]) {
 }
 
 // Add makes e ready: it joins the next round of its level. No-op if it is ready.
-func (s *Set[T]) Add(e *Entry[T]) {
+func (s *Set[T]) Add(e *Entry[T]) { s.enter(e, (*rounds[T]).push) }
+
+// Resume makes e ready as the first of the current round. It is for an entry whose
+// turn came and that only a gate kept: with Add it would wait for another turn, find
+// the gate closed by others again, and never go. Without credit in this round it sits
+// out as with Add. No-op if it is ready.
+func (s *Set[T]) Resume(e *Entry[T]) { s.enter(e, (*rounds[T]).resume) }
+
+// enter makes e ready, where place puts it in the rounds of its level.
+func (s *Set[T]) enter(e *Entry[T], place func(*rounds[T], *Entry[T], int64)) {
 	if e.Ready() {
 		return
 	}
 	s.unpark(e)
 	c := e.col
-	r := c.levels[e.level]
-	if r == nil {
-		r = &rounds[T]{round: s.round}
-		c.levels[e.level] = r
-	}
-	r.push(e, s.quantum)
+	place(s.rounds(c, e.level), e, s.quantum)
 	s.count(c, e.level, +1)
-	if c.closed {
-		return
-	}
-	if c.where == away || (c.where == dormant && s.openLevels.has(e.level)) {
+	s.rouse(c, e.level)
+}
+
+// rouse lets a column turn in which an entry of the level became ready.
+func (s *Set[T]) rouse(c *column[T], l Level) {
+	if c.where == away || (c.where == dormant && s.openLevels.has(l)) {
 		s.move(c, s.place(c))
 	}
+}
+
+// rounds are those of a level of a column, made when first needed.
+func (s *Set[T]) rounds(c *column[T], l Level) *rounds[T] {
+	if c.levels[l] == nil {
+		c.levels[l] = &rounds[T]{round: s.round}
+	}
+	return c.levels[l]
 }
 
 // Remove makes e idle.
@@ -98,34 +117,6 @@ func (s *Set[T]) Remove(e *Entry[T]) {
 	}
 	e.col.levels[e.level].remove(e)
 	s.left(e)
-}
-
-// Next takes the entry whose turn it is; nil when nothing may go. The entry is idle
-// then: the caller Adds it again, Parks it or leaves it.
-func (s *Set[T]) Next() *Entry[T] {
-	if s.closed {
-		return nil
-	}
-	for s.turning.head != nil {
-		c := s.turning.head
-		l, ok := c.pick(s.openLevels, s.share)
-		if !ok {
-			s.move(c, dormant) // at most once for each time it was woken
-			continue
-		}
-		s.turning.head = c.next
-		e := c.levels[l].pop(s.quantum)
-		s.left(e)
-		return e
-	}
-	return nil
-}
-
-// Charge takes the cost of a message from e's credit, or gives some back if it is
-// negative.
-func (s *Set[T]) Charge(e *Entry[T], cost int64) {
-	cost = min(max(cost, -maxCost), maxCost)
-	e.credit = min(max(e.credit-cost, -maxCost), s.quantum*e.weight())
 }
 
 // Ready is the number of entries that may go now.
