@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/limit"
 )
 
 // Cost is what one message counts for. Which part a limit counts follows from its kind: rates and windows count requests,
@@ -113,5 +114,7 @@ type Settlement struct {
 	// OutputTokens is the output alone; -1 if that is not known. Without Tokens the input counts as it was reserved.
 	OutputTokens int64
 	BytesOut     int64
-	Latency      time.Duration // of the model; 0: not measured
+	// Feedback and Latency are for the adaptive window of the column; NoFeedback says nothing to it.
+	Feedback limit.Outcome
+	Latency  time.Duration // of the model; 0: not measured
 }
