@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstockmq/penstock/consumer/reply"
@@ -22,6 +23,8 @@ type HTTP struct {
 	opts   HTTPOptions
 	base   *url.URL
 	client *http.Client
+	// usageRefused is set when the upstream does not know the question of askUsage.
+	usageRefused atomic.Bool
 }
 
 // NewHTTP returns the downstream of opts, or an error that names every option that is wrong.
@@ -61,30 +64,47 @@ func (h *HTTP) Forward(ctx context.Context, r Request, sink Sink) Outcome {
 	}
 	watch, stop := watchdog(ctx, h.opts.Total)
 	defer stop()
-	watch.within(h.opts.FirstByte, "first byte")
+	body, asked := r.Body, false
+	if !h.opts.NoStreamUsage && !h.usageRefused.Load() {
+		body, asked = askUsage(r)
+	}
+	m := newMeter(sink)
+	o, blamed := h.exchange(ctx, watch, r, body, m, asked)
+	if blamed {
+		// The upstream refuses what the caller never asked for. It is asked no more.
+		h.usageRefused.Store(true)
+		o, _ = h.exchange(ctx, watch, r, r.Body, m, false)
+	}
+	return m.total(o)
+}
 
-	req, err := h.request(watch.ctx, r)
+// exchange sends one request. blamed says that the upstream refused it for what we put in, see askUsage; the sink has
+// nothing then.
+func (h *HTTP) exchange(ctx context.Context, watch *watch, r Request, body []byte, m *meter, asked bool) (o Outcome, blamed bool) {
+	watch.within(h.opts.FirstByte, "first byte")
+	req, err := h.request(watch.ctx, r, body)
 	if err != nil {
-		return refuse(sink, http.StatusBadRequest, "bad_request", "the request cannot be sent over HTTP")
+		return refuse(m, http.StatusBadRequest, "bad_request", "the request cannot be sent over HTTP"), false
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return watch.failure(ctx, false, withoutURL(err))
+		return watch.failure(ctx, false, withoutURL(err)), false
 	}
 	// Closing an unread body closes the connection: an upstream that still generates notices at once.
 	defer func() { _ = resp.Body.Close() }()
-	x := exchange{h: h, r: r, sink: sink, ctx: ctx, watch: watch, resp: resp}
-	return x.answer()
+	x := exchange{h: h, r: r, sink: m, meter: m, ctx: ctx, watch: watch, resp: resp, asked: asked}
+	o = x.answer()
+	return o, x.blamed
 }
 
 // request builds the upstream's request. None of the caller's headers go along but the content type: the caller's
 // credential is Penstock's, the upstream's is the platform's.
-func (h *HTTP) request(ctx context.Context, r Request) (*http.Request, error) {
+func (h *HTTP) request(ctx context.Context, r Request, body []byte) (*http.Request, error) {
 	method := r.Method
 	if method == "" {
 		method = http.MethodPost
 	}
-	req, err := http.NewRequestWithContext(ctx, method, h.address(r.Path), bytes.NewReader(r.Body))
+	req, err := http.NewRequestWithContext(ctx, method, h.address(r.Path), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +150,13 @@ type exchange struct {
 	h     *HTTP
 	r     Request
 	sink  Sink
+	meter *meter          // sink, as what it also is
 	ctx   context.Context // the pool's; watch.ctx ends earlier
 	watch *watch
 	resp  *http.Response
+	asked bool // the body has the question of askUsage
+	// blamed is set when the upstream refused the question.
+	blamed bool
 }
 
 func (x *exchange) answer() Outcome {
@@ -142,7 +166,7 @@ func (x *exchange) answer() Outcome {
 			return x.stream()
 		}
 		return x.whole()
-	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+	case isOverload(code):
 		return x.busy()
 	case mayPass(code):
 		return x.refusedForNow(true)
@@ -177,10 +201,14 @@ func (x *exchange) whole() Outcome {
 		return x.failed(CodeTooLarge, "the upstream's answer is over the limit", false, err)
 	case err != nil:
 		return x.watch.failure(x.ctx, false, err)
-	case x.wantsJSON() && !validJSON(body):
+	}
+	c, valid := readChunk(body)
+	if !valid && x.wantsJSON() {
 		return x.failed(CodeInvalid, "the upstream's answer is not valid JSON", false, errNotJSON)
 	}
-	u := usageOf(body)
+	u := c.usage()
+	x.meter.used(u)
+	x.meter.content(c.content())
 	if err := x.sink.Answer(x.resp.StatusCode, kept(x.resp.Header), body, u); err != nil {
 		return unanswered(false, err)
 	}
@@ -212,7 +240,7 @@ func (x *exchange) refusedForNow(retry bool) Outcome {
 	f.Status = x.resp.StatusCode
 	if f.Code == "" {
 		f.Code = CodeError
-		if x.resp.StatusCode == http.StatusTooManyRequests || x.resp.StatusCode == http.StatusServiceUnavailable {
+		if isOverload(x.resp.StatusCode) {
 			f.Code = CodeBusy
 		}
 	}
@@ -233,6 +261,9 @@ func (x *exchange) refused() Outcome {
 		return x.failed(CodeTooLarge, "the upstream's answer is over the limit", false, err)
 	case err != nil:
 		return x.watch.failure(x.ctx, false, err)
+	case x.asked && blamesUsage(body):
+		x.blamed = true
+		return Outcome{}
 	}
 	header := kept(x.resp.Header)
 	if err := x.sink.Answer(x.resp.StatusCode, header, body, reply.Usage{}); err != nil {
@@ -272,5 +303,5 @@ func (x *exchange) read(limit int64) ([]byte, error) {
 
 // body is the upstream's body; each read restarts the idle time.
 func (x *exchange) body() io.Reader {
-	return &watchedReader{r: x.resp.Body, watch: x.watch, idle: x.h.opts.Idle}
+	return &watchedReader{r: x.resp.Body, watch: x.watch, idle: x.h.opts.Idle, heard: x.meter.heard}
 }

@@ -38,6 +38,10 @@ type HTTPOptions struct {
 	Key Key
 	// UserHeader, if set, carries the request's user to the upstream.
 	UserHeader string
+	// NoStreamUsage leaves the body of streams as it is. Otherwise stream_options.include_usage is added for a caller who
+	// says nothing of stream_options, and what it adds to the stream is taken out again; an upstream that refuses it is not
+	// asked again.
+	NoStreamUsage bool
 
 	// Connect bounds the TCP connection, and again the TLS handshake. 0 means 5 s.
 	Connect time.Duration

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ func TestAnswerGoesThrough(t *testing.T) {
 	d := serve(t, model, HTTPOptions{Key: "secret", UserHeader: "X-Penstock-User"})
 	var whole, streamed sink
 	o := d.Forward(t.Context(), chat(false), &whole)
-	if o.Kind != Done || o.Usage.Output != 16 || !whole.whole || whole.status != 200 || !validJSON([]byte(whole.body)) {
+	if o.Kind != Done || o.Usage.Output != 16 || !whole.whole || whole.status != 200 || !json.Valid([]byte(whole.body)) {
 		t.Errorf("whole: %+v, %+v", o, whole)
 	}
 	s := d.Forward(t.Context(), chat(true), &streamed)

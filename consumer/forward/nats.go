@@ -70,11 +70,17 @@ func (n *NATS) Forward(ctx context.Context, r Request, sink Sink) Outcome {
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, n.opts.Total, fmt.Errorf("%w: total, %s", errTimeout, n.opts.Total))
 	defer cancel()
+	count := newMeter(sink)
 	m, err := n.nc.RequestMsgWithContext(wait, n.message(r))
 	if err != nil {
-		return n.failure(ctx, wait, err)
+		return count.total(n.failure(ctx, wait, err))
 	}
-	return n.answer(m, sink)
+	count.heard()
+	o := n.answer(m, count)
+	if o.Kind == Done {
+		count.used(o.Usage)
+	}
+	return count.total(o)
 }
 
 func (n *NATS) message(r Request) *nats.Msg {
@@ -145,7 +151,7 @@ func (n *NATS) refused(m *nats.Msg, status int, header http.Header, sink Sink) O
 	}
 	o := failed(status, CodeError, message, true, fmt.Errorf("service answered %d", status))
 	o.Status = status
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+	if isOverload(status) {
 		o.Failure.Code = CodeBusy
 		if after, ok := retryAfter(http.Header(m.Header), time.Now(), n.opts.RetryAfter); ok {
 			return Outcome{Kind: Busy, Status: status, After: after, Failure: o.Failure}

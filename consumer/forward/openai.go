@@ -3,6 +3,7 @@ package forward
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -11,33 +12,86 @@ import (
 
 // What this package reads of OpenAI's JSON: usage, and errors in the shapes that model servers in use send them.
 
-func validJSON(body []byte) bool { return json.Valid(body) }
+// usage is a usage block: prompt and completion tokens, or, in the responses API, input and output tokens.
+type usage struct {
+	PromptTokens     int64 `json:"prompt_tokens"`
+	CompletionTokens int64 `json:"completion_tokens"`
+	InputTokens      int64 `json:"input_tokens"`
+	OutputTokens     int64 `json:"output_tokens"`
+}
 
-// usageOf reads the usage of an answer or of a stream's chunk: prompt and completion tokens, or, in the responses API,
-// input and output tokens. Zero if there is none.
-func usageOf(body []byte) reply.Usage {
-	if !bytes.Contains(body, []byte(`"usage"`)) {
-		return reply.Usage{} // the common case, without parsing
+// chunk is what is read of an answer or of one event of a stream.
+type chunk struct {
+	Usage    *usage `json:"usage"`
+	Response *struct {
+		Usage *usage `json:"usage"`
+	} `json:"response"`
+	Choices []choice `json:"choices"`
+
+	Error  json.RawMessage `json:"error"`
+	Object string          `json:"object"` // "error" in vLLM's flat form
+	Type   string          `json:"type"`   // "error" in the responses API's flat form
+	// Delta is text in the responses API's response.output_text.delta and its kin.
+	Delta json.RawMessage `json:"delta"`
+}
+
+type choice struct {
+	Text    string  `json:"text"`
+	Delta   content `json:"delta"`
+	Message content `json:"message"`
+}
+
+type content struct {
+	Content   text `json:"content"`
+	Reasoning text `json:"reasoning_content"`
+	Refusal   text `json:"refusal"`
+	ToolCalls []struct {
+		Function struct {
+			Name      string `json:"name"`
+			Arguments string `json:"arguments"`
+		} `json:"function"`
+	} `json:"tool_calls"`
+}
+
+// text is the length of a string, or of the strings in an array of parts; of anything else 0.
+type text int64
+
+// UnmarshalJSON never fails: what is no text has none.
+func (t *text) UnmarshalJSON(b []byte) error {
+	var s string
+	var parts []struct {
+		Text string `json:"text"`
 	}
-	type usage struct {
-		PromptTokens     int64 `json:"prompt_tokens"`
-		CompletionTokens int64 `json:"completion_tokens"`
-		InputTokens      int64 `json:"input_tokens"`
-		OutputTokens     int64 `json:"output_tokens"`
+	*t = 0
+	if json.Unmarshal(b, &s) == nil {
+		*t = text(len(s))
+	} else if json.Unmarshal(b, &parts) == nil {
+		for _, p := range parts {
+			*t += text(len(p.Text))
+		}
 	}
-	var doc struct {
-		Usage    *usage `json:"usage"`
-		Response *struct {
-			Usage *usage `json:"usage"`
-		} `json:"response"`
+	return nil
+}
+
+// readChunk reads JSON; false if it is none. A member of another type than ours counts as absent.
+func readChunk(body []byte) (c chunk, ok bool) {
+	err := json.Unmarshal(body, &c)
+	if _, wrongType := errors.AsType[*json.UnmarshalTypeError](err); wrongType {
+		err = nil
 	}
-	if json.Unmarshal(body, &doc) != nil {
-		return reply.Usage{}
+	return c, err == nil
+}
+
+// spent is the usage block, or nil.
+func (c chunk) spent() *usage {
+	if c.Usage == nil && c.Response != nil {
+		return c.Response.Usage
 	}
-	u := doc.Usage
-	if u == nil && doc.Response != nil {
-		u = doc.Response.Usage
-	}
+	return c.Usage
+}
+
+func (c chunk) usage() reply.Usage {
+	u := c.spent()
 	if u == nil {
 		return reply.Usage{}
 	}
@@ -45,6 +99,39 @@ func usageOf(body []byte) reply.Usage {
 		Input:  max(u.PromptTokens, u.InputTokens, 0),
 		Output: max(u.CompletionTokens, u.OutputTokens, 0),
 	}
+}
+
+// content is how many bytes of generated text there are.
+func (c chunk) content() int64 {
+	n := 0
+	for _, ch := range c.Choices {
+		n += len(ch.Text)
+		for _, part := range []content{ch.Delta, ch.Message} {
+			n += int(part.Content + part.Reasoning + part.Refusal)
+			for _, call := range part.ToolCalls {
+				n += len(call.Function.Name) + len(call.Function.Arguments)
+			}
+		}
+	}
+	var delta string
+	if len(c.Delta) > 0 && json.Unmarshal(c.Delta, &delta) == nil {
+		n += len(delta)
+	}
+	return int64(n)
+}
+
+// isError says whether it is an error and not a part of an answer. An answer may have "error": null.
+func (c chunk) isError() bool {
+	return c.Object == "error" || c.Type == "error" || (len(c.Error) > 0 && string(c.Error) != "null")
+}
+
+// usageOf reads the usage of a whole answer. Zero if there is none.
+func usageOf(body []byte) reply.Usage {
+	if !bytes.Contains(body, []byte(`"usage"`)) {
+		return reply.Usage{} // without parsing
+	}
+	c, _ := readChunk(body)
+	return c.usage()
 }
 
 // failureOf reads an error body: {"error":{"message","type","code"}} as OpenAI and vLLM send it, {"error":"text"}, or a
@@ -90,22 +177,6 @@ func failureFrom(message, kind string, code any) reply.Failure {
 		f.Status = status
 	}
 	return f
-}
-
-// isError says whether a JSON text is an error and not a part of an answer. An answer may have "error": null.
-func isError(body []byte) bool {
-	if !bytes.Contains(body, []byte(`"error"`)) {
-		return false
-	}
-	var doc struct {
-		Error  json.RawMessage `json:"error"`
-		Object string          `json:"object"` // vLLM's flat form
-		Type   string          `json:"type"`   // the responses API's flat form
-	}
-	if json.Unmarshal(body, &doc) != nil {
-		return false
-	}
-	return doc.Object == "error" || doc.Type == "error" || (len(doc.Error) > 0 && string(doc.Error) != "null")
 }
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

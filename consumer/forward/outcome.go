@@ -77,6 +77,7 @@ type Outcome struct {
 	Retry   bool          // Failed: another attempt may succeed
 	Failure reply.Failure // Busy, Failed, Cancelled: for the caller, if this was the last attempt
 	Usage   reply.Usage   // Done: zero if the upstream does not say
+	Spent   Spent         // what it cost, whatever became of it
 	Err     error         // Failed, Cancelled: for the log; names no key and holds no body
 }
 

@@ -57,19 +57,28 @@ func endMark(path string) func(event) bool {
 
 // event hands one event on and says whether the stream is over.
 func (s *stream) event(ev event) (Outcome, bool) {
+	raw := ev.raw
 	if !isDone(ev.data) && s.wantsJSON() {
-		if isError(ev.data) {
+		c, valid := readChunk(ev.data)
+		switch {
+		case !valid:
+			return s.broken(reply.Failure{}, CodeInvalid, "the upstream sent an event that is not valid JSON"), true
+		case c.isError():
 			return s.broken(failureOf(ev.data), CodeError, "the upstream failed in the middle of its answer"), true
 		}
-		if !validJSON(ev.data) {
-			return s.broken(reply.Failure{}, CodeInvalid, "the upstream sent an event that is not valid JSON"), true
-		}
-		if u := usageOf(ev.data); u != (reply.Usage{}) {
+		if u := c.usage(); u != (reply.Usage{}) {
 			s.usage = u
+			s.meter.used(u)
+		}
+		s.meter.content(c.content())
+		if s.asked {
+			raw = withoutQuestion(raw, c)
 		}
 	}
-	if err := s.hand(ev.raw); err != nil {
-		return unanswered(s.started, err), true
+	if len(raw) > 0 {
+		if err := s.hand(raw); err != nil {
+			return unanswered(s.started, err), true
+		}
 	}
 	if s.ends != nil && s.ends(ev) {
 		s.drain()

@@ -61,10 +61,12 @@ func (t *Topic) Forward(ctx context.Context, r Request, sink Sink) Outcome {
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, t.opts.Total, fmt.Errorf("%w: total, %s", errTimeout, t.opts.Total))
 	defer cancel()
+	count := newMeter(sink)
 	receipt, err := t.producer.Send(wait, m)
 	if err != nil {
-		return t.failure(ctx, wait, err, sink)
+		return count.total(t.failure(ctx, wait, err, count))
 	}
+	count.heard()
 	body, err := json.Marshal(map[string]string{
 		"object": "message", "id": receipt.MessageID, "topic": m.Topic, "lite_topic": m.Lite,
 	})
@@ -72,10 +74,10 @@ func (t *Topic) Forward(ctx context.Context, r Request, sink Sink) Outcome {
 		return unanswered(false, err)
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
-	if err := sink.Answer(http.StatusAccepted, header, body, reply.Usage{}); err != nil {
-		return unanswered(false, err)
+	if err := count.Answer(http.StatusAccepted, header, body, reply.Usage{}); err != nil {
+		return count.total(unanswered(false, err))
 	}
-	return Outcome{Kind: Done, Status: http.StatusAccepted}
+	return count.total(Outcome{Kind: Done, Status: http.StatusAccepted})
 }
 
 func (t *Topic) message(r Request) (mq.Outgoing, error) {

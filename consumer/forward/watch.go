@@ -80,12 +80,14 @@ type watchedReader struct {
 	r     io.Reader
 	watch *watch
 	idle  time.Duration
+	heard func() // called with each read that brings bytes
 }
 
 func (r *watchedReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	if n > 0 {
 		r.watch.within(r.idle, "idle")
+		r.heard()
 	}
 	return n, err
 }

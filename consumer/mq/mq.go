@@ -30,6 +30,11 @@ type Message struct {
 type Verdict struct {
 	Kind  VerdictKind
 	After time.Duration // of suspends and retries
+	// Settlement is what was learned about the request; nil: nothing.
+	Settlement *Settlement
+	// Hold is asked for before the message is settled, so that the message is not out again first. Where the broker takes
+	// none, After grows to at least its time. Nil: none.
+	Hold *Hold
 }
 
 // VerdictKind tells verdicts apart. The zero kind counts as a retry: a handler that forgot to decide has failed.

@@ -29,6 +29,9 @@ import (
 //     bucket keeps nobody waiting, but a slow one may.
 //   - Its graceful stop waits for the long poll under way, up to 23 s. Run does not: the client stops in the background,
 //     and what its last poll still brings is suspended. A process that ends cuts it off.
+//   - It speaks RocketMQ's service only. What the broker can do beside it, holds and settlements go over a second, small
+//     connection. A message is settled there first; what the client then says of it has no effect any more. The broker is
+//     asked again for its features once in 30 s, since the client does not show a reconnect. A [Retry] is not told at all.
 //   - TLS and the log are settings of the process, see [SetUpOfficial]. With TLS it accepts any certificate.
 const officialStep = 50 * time.Millisecond
 
@@ -93,7 +96,12 @@ type officialConsumer struct {
 	opts   Options
 	config *rocketmq.Config
 	ran    atomic.Bool
+
+	features atomic.Pointer[Features]
 }
+
+// Features implements [Describer].
+func (c *officialConsumer) Features() Features { return featuresOf(&c.features) }
 
 // SuspendStep implements [Consumer].
 func (c *officialConsumer) SuspendStep() time.Duration { return officialStep }
@@ -105,7 +113,20 @@ func (c *officialConsumer) Run(ctx context.Context, h Handler) error {
 	}
 	messages, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
-	r := &officialRun{opts: c.opts, log: c.opts.Logger, handler: h, messages: messages}
+	beside := c.opts
+	beside.InsecureSkipVerify = true // as the client does
+	link, err := dial(beside)
+	if err != nil {
+		return err
+	}
+	defer link.close() //nolint:errcheck // nothing that matters is under way any more
+	r := &officialRun{
+		opts: c.opts, log: c.opts.Logger, handler: h, messages: messages, penstock: newPenstock(link, c.opts, &c.features),
+	}
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watching, endWatching := context.WithCancel(ctx)
+	defer endWatching()
 	client, err := r.start(ctx, c.config)
 	if err != nil {
 		return err
@@ -113,6 +134,7 @@ func (c *officialConsumer) Run(ctx context.Context, h Handler) error {
 	if client == nil { // asked to stop before it began
 		return nil
 	}
+	watch.Go(func() { every(watching, describePeriod, nil, r.penstock.describe) })
 	<-ctx.Done()
 	r.stop(client, end)
 	return nil
@@ -124,6 +146,7 @@ type officialRun struct {
 	log      *slog.Logger
 	handler  Handler
 	messages context.Context // parent of all handlers' contexts
+	penstock *penstock
 
 	client atomic.Pointer[deadLetterer]
 	mu     sync.Mutex // guards the following field, and handlers.Add against handlers.Wait
@@ -147,6 +170,12 @@ func (r *officialRun) start(ctx context.Context, config *rocketmq.Config) (rocke
 	for n := 1; ; n++ {
 		result := make(chan started, 1)
 		go func() {
+			// Before the client's first message. One that does not answer now does not answer the client either.
+			err := r.penstock.describe(ctx)
+			if err != nil {
+				result <- started{nil, err}
+				return
+			}
 			client, err := r.connect(config)
 			result <- started{client, err}
 		}()
@@ -218,12 +247,31 @@ func (r *officialRun) consume(view *rocketmq.MessageView) rocketmq.ConsumerResul
 	if v.Kind == VerdictRetry && errors.Is(context.Cause(ctx), ErrStopping) {
 		v = Suspend(0) // it failed because we stopped it: that is no attempt
 	}
+	return r.settle(context.WithoutCancel(ctx), v, view) // a stop waits for it
+}
+
+// settle tells the broker what it takes beside the client, and the client the rest.
+func (r *officialRun) settle(ctx context.Context, v Verdict, view *rocketmq.MessageView) rocketmq.ConsumerResult {
+	v = r.penstock.held(ctx, v)
+	told := false
+	if v.Kind != VerdictRetry { // after which the client keeps the message
+		err := r.penstock.tell(ctx, v, view.GetReceiptHandle())
+		if told = err == nil; !told && !errors.Is(err, errNotTold) {
+			r.log.Warn("settlement was not taken", "message_id", view.GetMessageId(), "error", err)
+		}
+	}
 	switch v.Kind {
 	case VerdictAck:
 		return rocketmq.SUCCESS
 	case VerdictSuspend:
+		if told { // the handle is stale by now
+			return rocketmq.NewConsumerResultSuspend(officialStep)
+		}
 		return rocketmq.NewConsumerResultSuspend(max(ceilMilli(v.After), officialStep))
 	case VerdictReject:
+		if told {
+			return rocketmq.SUCCESS
+		}
 		return r.reject(ctx, view)
 	case VerdictRetry:
 		return rocketmq.FAILURE
@@ -238,7 +286,6 @@ func (r *officialRun) reject(ctx context.Context, view *rocketmq.MessageView) ro
 	if client == nil {
 		return rocketmq.FAILURE
 	}
-	ctx = context.WithoutCancel(ctx) // a stop waits for it
 	for n := 1; n <= 5; n++ {
 		err := (*client).ForwardMessageToDeadLetterQueue(ctx, view)
 		if err == nil {

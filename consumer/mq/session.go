@@ -36,6 +36,8 @@ type session struct {
 	topic    string
 	group    string // empty for a producer
 	settings *v2.Settings
+	// describe asks what the broker can do beside the protocol; a consumer's.
+	describe func(context.Context) error
 
 	// resync is sent a token when the broker may have forgotten the subscription.
 	resync chan struct{}
@@ -127,6 +129,14 @@ func (s *session) introduce(ctx context.Context) error {
 	if err := s.assign(ctx); err != nil {
 		return err
 	}
+	return s.join(ctx)
+}
+
+// join asks what the broker can do, and then subscribes: what comes by the subscription is handled by what the broker can.
+func (s *session) join(ctx context.Context) error {
+	if err := s.describe(ctx); err != nil {
+		return err
+	}
 	return s.subscribe(ctx)
 }
 
@@ -136,7 +146,7 @@ func (s *session) run(ctx context.Context) {
 	wg.Go(func() { s.keepTelemetry(ctx) })
 	wg.Go(func() { every(ctx, heartbeatPeriod, nil, s.heartbeat) })
 	if s.group != "" {
-		wg.Go(func() { every(ctx, syncPeriod, s.resync, s.subscribe) })
+		wg.Go(func() { every(ctx, syncPeriod, s.resync, s.join) })
 		wg.Go(func() { every(ctx, assignmentPeriod, nil, s.assign) })
 	}
 	wg.Wait()

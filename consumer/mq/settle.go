@@ -9,6 +9,8 @@ import (
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/penstockmq/penstock/broker/rpc/penstockv1"
 )
 
 const (
@@ -28,6 +30,7 @@ var errStale = errors.New("receipt handle is stale")
 // then on the broker decides by itself.
 type settler struct {
 	link         *link
+	penstock     *penstock
 	topic, group *v2.Resource
 	log          *slog.Logger
 	acks         chan ack
@@ -35,44 +38,49 @@ type settler struct {
 }
 
 type ack struct {
-	entry *v2.AckMessageEntry
-	until time.Time
+	verdict          Verdict // for its settlement
+	id, lite, handle string
+	until            time.Time
 }
 
-func newSettler(l *link, o Options) *settler {
+func newSettler(l *link, p *penstock, o Options) *settler {
 	return &settler{
-		link: l, topic: resource(o.Topic), group: resource(o.Group), log: o.Logger,
+		link: l, penstock: p, topic: resource(o.Topic), group: resource(o.Group), log: o.Logger,
 		acks: make(chan ack, 4*ackBatch), quit: make(chan struct{}),
 	}
 }
 
 // settle carries out a verdict. Acks are only queued; the rest is done when it returns.
 func (s *settler) settle(ctx context.Context, v Verdict, l *lease, handle string, until time.Time) {
-	switch v.Kind {
-	case VerdictAck:
+	v = s.penstock.held(ctx, v)
+	if v.Kind == VerdictAck {
 		select {
-		case s.acks <- ack{&v2.AckMessageEntry{MessageId: l.id, ReceiptHandle: handle, LiteTopic: &l.lite}, until}:
+		case s.acks <- ack{v, l.id, l.lite, handle, until}:
 		case <-ctx.Done():
 		}
-	case VerdictSuspend:
-		s.insist(ctx, "suspend", l, until, func(ctx context.Context) error {
-			_, err := s.changeInvisible(ctx, l, handle, ceilMilli(v.After), true)
-			return err
-		})
-	case VerdictReject:
-		s.insist(ctx, "reject", l, until, func(ctx context.Context) error { return s.reject(ctx, l, handle) })
-	case VerdictRetry:
-		s.retry(ctx, v.After, l, handle, until)
-	default:
-		s.retry(ctx, v.After, l, handle, until)
+		return
 	}
+	s.insist(ctx, v.Kind.String(), l, until, func(ctx context.Context) error {
+		// Asked at each try: the broker may have become another in the meantime.
+		if err := s.penstock.tell(ctx, v, handle); !errors.Is(err, errNotTold) {
+			return err
+		}
+		return s.plain(ctx, v, l, handle)
+	})
 }
 
-func (s *settler) retry(ctx context.Context, after time.Duration, l *lease, handle string, until time.Time) {
-	s.insist(ctx, "retry", l, until, func(ctx context.Context) error {
-		_, err := s.changeInvisible(ctx, l, handle, ceilMilli(after), false)
+// plain settles with RocketMQ's calls.
+func (s *settler) plain(ctx context.Context, v Verdict, l *lease, handle string) error {
+	switch v.Kind {
+	case VerdictReject:
+		return s.reject(ctx, l, handle)
+	case VerdictSuspend:
+		_, err := s.changeInvisible(ctx, l, handle, ceilMilli(v.After), true)
 		return err
-	})
+	case VerdictRetry, VerdictAck:
+	}
+	_, err := s.changeInvisible(ctx, l, handle, ceilMilli(v.After), false)
+	return err
 }
 
 // insist repeats f until it succeeds, or cannot, or the lease is over.
@@ -181,7 +189,7 @@ func (s *settler) insistAcks(ctx context.Context, left []ack) {
 		kept := left[:0]
 		for _, a := range left {
 			if soon.After(a.until) {
-				s.log.Warn("message could not be settled; its lease will end", "verdict", "ack", "message_id", a.entry.GetMessageId())
+				s.log.Warn("message could not be settled; its lease will end", "verdict", "ack", "message_id", a.id)
 				continue
 			}
 			kept = append(kept, a)
@@ -195,11 +203,47 @@ func (s *settler) insistAcks(ctx context.Context, left []ack) {
 
 // sendAcks returns the acks that are worth another try.
 func (s *settler) sendAcks(ctx context.Context, batch []ack) []ack {
+	var plain, told []ack
+	for _, a := range batch {
+		if s.penstock.tells(a.verdict) {
+			told = append(told, a)
+		} else {
+			plain = append(plain, a)
+		}
+	}
+	return append(s.sendPlain(ctx, plain), s.sendTold(ctx, told)...)
+}
+
+func (s *settler) sendTold(ctx context.Context, batch []ack) []ack {
+	if len(batch) == 0 {
+		return nil
+	}
+	entries := make([]*penstockv1.SettleEntry, len(batch))
+	for i, a := range batch {
+		entries[i] = entryOf(a.verdict, a.handle)
+	}
+	errs, err := s.penstock.settle(ctx, entries)
+	if err != nil {
+		return batch
+	}
+	var left []ack
+	for i, err := range errs {
+		if s.acked(batch[i], err) {
+			left = append(left, batch[i])
+		}
+	}
+	return left
+}
+
+func (s *settler) sendPlain(ctx context.Context, batch []ack) []ack {
+	if len(batch) == 0 {
+		return nil
+	}
 	ctx, cancel := s.link.call(ctx)
 	defer cancel()
 	r := &v2.AckMessageRequest{Group: s.group, Topic: s.topic, Entries: make([]*v2.AckMessageEntry, len(batch))}
 	for i, a := range batch {
-		r.Entries[i] = a.entry
+		r.Entries[i] = &v2.AckMessageEntry{MessageId: a.id, ReceiptHandle: a.handle, LiteTopic: &a.lite}
 	}
 	answer, err := s.link.stub.AckMessage(ctx, r)
 	if err != nil {
@@ -213,15 +257,20 @@ func (s *settler) sendAcks(ctx context.Context, batch []ack) []ack {
 	}
 	var left []ack
 	for i, entry := range answer.GetEntries() {
-		switch entry.GetStatus().GetCode() {
-		case v2.Code_OK:
-		case v2.Code_INVALID_RECEIPT_HANDLE:
-			s.log.Warn("message was acked too late; it is out again", "message_id", batch[i].entry.GetMessageId())
-		default:
+		if s.acked(batch[i], stale(codeError(entry.GetStatus()))) {
 			left = append(left, batch[i])
 		}
 	}
 	return left
+}
+
+// acked notes the answer to an ack and says whether it is worth another try.
+func (s *settler) acked(a ack, err error) (again bool) {
+	if errors.Is(err, errStale) {
+		s.log.Warn("message was acked too late; it is out again", "message_id", a.id)
+		return false
+	}
+	return err != nil
 }
 
 // stale marks the refusal of a handle.

@@ -25,9 +25,13 @@ const (
 
 // stubsConsumer is the Consumer on the plain stubs.
 type stubsConsumer struct {
-	opts Options
-	ran  atomic.Bool
+	opts     Options
+	ran      atomic.Bool
+	features atomic.Pointer[Features]
 }
+
+// Features implements [Describer].
+func (c *stubsConsumer) Features() Features { return featuresOf(&c.features) }
 
 // SuspendStep implements [Consumer].
 func (c *stubsConsumer) SuspendStep() time.Duration { return time.Millisecond }
@@ -42,10 +46,13 @@ func (c *stubsConsumer) Run(ctx context.Context, h Handler) error {
 		return err
 	}
 	defer link.close() //nolint:errcheck // nothing is under way any more
-	settler := newSettler(link, c.opts)
+	service := newPenstock(link, c.opts, &c.features)
+	settler := newSettler(link, service, c.opts)
+	session := newSession(link, c.opts, v2.ClientType_LITE_PUSH_CONSUMER)
+	session.describe = service.describe
 	r := &stubsRun{
 		opts: c.opts, log: c.opts.Logger, link: link, handler: h, accept: ctx,
-		session: newSession(link, c.opts, v2.ClientType_LITE_PUSH_CONSUMER),
+		session: session,
 		slots:   newSlots(c.opts.Workers),
 		settler: settler,
 		leases: newLeases(c.opts.Invisible, func(ctx context.Context, handle string, l *lease) (string, error) {
