@@ -1,86 +1,92 @@
 package policy
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"strings"
+	"strconv"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a document.
+// Bounds of a document, whatever the number of its files.
 const (
-	MaxBytes  = 16 << 20
-	MaxRules  = 100_000
-	Version   = 1
-	maxFaults = 20 // named in one error; a wrong file would otherwise fill the log
+	MaxBytes   = 16 << 20
+	MaxRules   = 100_000 // entries that set limits; as many of importance
+	MaxSignals = 1000
+	MaxAlarms  = 1000
+	Version    = 1
 )
 
-// ErrInvalid is wrapped by every error of Parse.
-var ErrInvalid = errors.New("invalid policy")
-
-// Fault is one thing that is wrong with a document.
-type Fault struct {
-	Line   int    // 1-based; 0 if it is no single line
-	Key    string // such as "limits[2].rate"
-	Reason string // what is wrong, and what would be right
+// documentKeys are the top-level keys, in the order in which a document is written.
+var documentKeys = [...]string{
+	"version", "cost", "default_level", "limits", "rows", "columns", "levels", "broker", "importance", "signals", "alarms",
 }
 
-func (f *Fault) Error() string {
-	if f.Line == 0 {
-		return fmt.Sprintf("policy: %s: %s", f.Key, f.Reason)
-	}
-	return fmt.Sprintf("policy line %d: %s: %s", f.Line, f.Key, f.Reason)
+// Part is one file of a document that is kept in several.
+type Part struct {
+	File string // as faults and Rule.File name it
+	Text []byte
 }
 
-// Unwrap makes errors.Is(err, ErrInvalid) hold.
-func (f *Fault) Unwrap() error { return ErrInvalid }
+// Parse reads a document. The error joins a *Fault for each thing that is wrong, the first 20 of them.
+func Parse(data []byte) (*Document, error) { return ParseParts([]Part{{Text: data}}) }
 
-// Parse reads a document. The error joins a *Fault for each thing that is wrong, the first 20 in the order of the text.
-func Parse(data []byte) (*Document, error) {
-	if len(data) > MaxBytes {
-		return nil, &Fault{Key: "document", Reason: fmt.Sprintf("has %d bytes, the limit is %d", len(data), MaxBytes)}
+// ParseParts reads a document that is kept in several files: each is a document by itself, and all together must be one.
+// What one says another may not say again.
+func ParseParts(parts []Part) (*Document, error) {
+	p := newParser()
+	size := 0
+	for _, part := range parts {
+		size += len(part.Text)
 	}
-	root, err := decode(data)
-	if err != nil {
-		return nil, err
+	if size > MaxBytes {
+		return nil, &Fault{Key: "document", Reason: fmt.Sprintf("has %d bytes, the limit is %d", size, MaxBytes)}
 	}
-	p := &parser{rules: make(map[Selector]*Rule)}
-	p.document(root)
+	for _, part := range parts {
+		p.file = part.File
+		root, fault := decode(part.Text)
+		if fault != nil {
+			p.add(fault.Line, fault.Key, fault.Reason)
+			continue
+		}
+		p.document(root)
+	}
+	p.finish()
 	if len(p.faults) > 0 {
-		return nil, errors.Join(p.faults...)
+		return nil, joinFaults(p.faults)
 	}
-	return &Document{rules: p.rules}, nil
+	return p.doc, nil
 }
 
-// decode reads the one YAML document in data as a tree, which keeps the lines.
-func decode(data []byte) (*yaml.Node, error) {
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, more yaml.Node
-	switch err := dec.Decode(&doc); {
-	case errors.Is(err, io.EOF):
-		// A file that is being written is empty for a moment; were that a valid document, it would lift every limit.
-		return nil, &Fault{Key: "document", Reason: `is empty, want at least "version: 1"`}
-	case err != nil:
-		return nil, &Fault{Key: "document", Reason: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
-	}
-	if err := dec.Decode(&more); !errors.Is(err, io.EOF) {
-		return nil, &Fault{Line: more.Line, Key: "document", Reason: "is followed by another, want one"}
-	}
-	return doc.Content[0], nil
-}
-
-// parser collects rules and faults on its way through the tree.
+// parser collects a document and faults on its way through the trees.
 type parser struct {
-	rules  map[Selector]*Rule
-	faults []error
+	doc    *Document
+	file   string // that is being read
+	faults []*Fault
+	count  int // faults noted, also those beyond maxFaults
+
+	first   map[string]string // where each single key, signal and alarm was set
+	entries map[string]int    // of each bounded section, over all files
+	scaled  []func()          // checks of signals and alarms that need all columns and levels
+}
+
+func newParser() *parser {
+	return &parser{
+		doc: &Document{
+			enforced: newRules(), shadow: newRules(),
+			importance: make(map[Selector]Importance), keys: make(map[string]Importance),
+		},
+		first: make(map[string]string), entries: make(map[string]int),
+	}
 }
 
 func (p *parser) fault(n *yaml.Node, key, format string, args ...any) {
+	p.add(n.Line, key, fmt.Sprintf(format, args...))
+}
+
+func (p *parser) add(line int, key, reason string) {
+	p.count++
 	if len(p.faults) < maxFaults {
-		p.faults = append(p.faults, &Fault{Line: n.Line, Key: key, Reason: fmt.Sprintf(format, args...)})
+		p.faults = append(p.faults, &Fault{File: p.file, Line: line, Key: key, Reason: reason})
 	}
 }
 
@@ -90,13 +96,19 @@ func (p *parser) document(n *yaml.Node) {
 		switch name {
 		case "version":
 			version = true
-			if value.Kind != yaml.ScalarNode || value.Value != fmt.Sprint(Version) {
+			if value.Kind != yaml.ScalarNode || value.Value != strconv.Itoa(Version) {
 				p.fault(value, name, "is %s, this program reads version %d", show(value), Version)
 			}
-		case "limits":
-			p.limits(value)
+		case "cost":
+			p.doc.cost = CostUnit(p.single(key, value).oneOf(name, costNames[:])) //nolint:gosec // an index of costNames
+		case "default_level":
+			p.doc.level, p.doc.levelSet = p.single(key, value).level(name), true
+		case "broker":
+			p.broker(value)
+		case "limits", "rows", "columns", "levels", "importance", "signals", "alarms":
+			p.list(name, value)
 		default:
-			p.fault(key, name, "unknown key, a document has version and limits")
+			p.fault(key, name, "unknown key, a document has %s", list(documentKeys[:]))
 		}
 	})
 	if !version && n.Kind == yaml.MappingNode {
@@ -104,20 +116,77 @@ func (p *parser) document(n *yaml.Node) {
 	}
 }
 
-func (p *parser) limits(n *yaml.Node) {
+// single is an entry with a top-level key that only one of all files may set.
+func (p *parser) single(key, value *yaml.Node) *entry {
+	p.once(key, key.Value, key.Value, "")
+	return &entry{parser: p, node: value, values: map[string]*yaml.Node{key.Value: value}, before: p.count}
+}
+
+// once notes that something has been set here, and reports whether it was for the first time. Else that is a fault at path.
+func (p *parser) once(n *yaml.Node, id, path, what string) bool {
+	if first, twice := p.first[id]; twice {
+		p.fault(n, path, "%sis set already in %s", what, first)
+		return false
+	}
+	p.first[id] = position(p.file, n.Line)
+	return true
+}
+
+// list reads a top-level list.
+func (p *parser) list(name string, n *yaml.Node) {
+	most, read := p.reader(name)
 	switch {
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null": // "limits:" with all its entries commented out
+	case isNull(n): // such as "limits:" with all its entries commented out
 		return
 	case n.Kind != yaml.SequenceNode:
-		p.fault(n, "limits", "is %s, want a list of rules", show(n))
+		p.fault(n, name, "is %s, want a list", show(n))
 		return
-	case len(n.Content) > MaxRules:
-		p.fault(n, "limits", "has %d rules, the limit is %d", len(n.Content), MaxRules)
+	}
+	if p.entries[name] += len(n.Content); p.entries[name] > most {
+		p.fault(n, name, "has %d entries, the limit is %d", p.entries[name], most)
 		return
 	}
 	for i, item := range n.Content {
-		p.rule(item, fmt.Sprintf("limits[%d]", i))
+		read(item, name+"["+strconv.Itoa(i)+"]")
 	}
+}
+
+// reader is what reads an entry of a list, and how many there may be.
+func (p *parser) reader(name string) (most int, read func(n *yaml.Node, path string)) {
+	switch name {
+	case "importance":
+		return MaxRules, p.importance
+	case "signals":
+		return MaxSignals, p.signal
+	case "alarms":
+		return MaxAlarms, p.alarm
+	case "rows":
+		return MaxRules, p.ruleOf(Rows)
+	case "columns":
+		return MaxRules, p.ruleOf(Columns)
+	case "levels":
+		return MaxRules, p.ruleOf(Levels)
+	case "broker":
+		return MaxRules, p.ruleOf(Broker)
+	}
+	return MaxRules, p.ruleOf(Cells)
+}
+
+// broker reads the limits of everything: one entry, or a list when there is one in shadow, too.
+func (p *parser) broker(n *yaml.Node) {
+	if n.Kind == yaml.SequenceNode || isNull(n) {
+		p.list("broker", n)
+		return
+	}
+	p.ruleOf(Broker)(n, "broker")
+}
+
+// finish checks what only the whole document can show.
+func (p *parser) finish() {
+	for _, check := range p.scaled {
+		check()
+	}
+	p.doc.sortSignals()
 }
 
 // mapping calls f for each key of a mapping, and refuses what is none, keys that are not text and keys that come twice.
@@ -141,23 +210,4 @@ func (p *parser) mapping(n *yaml.Node, path, prefix string, f func(name string, 
 			f(key.Value, key, value)
 		}
 	}
-}
-
-// show is what a node looks like in an error.
-func show(n *yaml.Node) string {
-	switch n.Kind {
-	case yaml.MappingNode:
-		return "a mapping"
-	case yaml.SequenceNode:
-		return "a list"
-	case yaml.AliasNode:
-		return "an alias (*" + n.Value + "), which policies do not have"
-	case yaml.ScalarNode:
-		if n.Tag == "!!null" {
-			return "empty"
-		}
-		return fmt.Sprintf("%.64q", n.Value)
-	case yaml.DocumentNode: // never inside of a document
-	}
-	return "nothing"
 }

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strconv"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -9,165 +10,199 @@ import (
 	"github.com/penstockmq/penstock/suspend/limit"
 )
 
-const ruleKeys = "user, model, rate, burst, window, window_at, depth and depth_bytes"
+// ruleOf is the reader of a section's entries.
+func (p *parser) ruleOf(section Section) func(n *yaml.Node, path string) {
+	return func(n *yaml.Node, path string) {
+		e := p.entry(n, path, "a rule of "+section.String(), section.keys())
+		rp := &ruleParser{entry: e, rule: &Rule{Section: section, File: p.file, Line: n.Line}}
+		rp.selector()
+		rp.rule.Shadow = e.boolean("shadow")
+		rp.limits()
+		if e.good() && n.Kind == yaml.MappingNode {
+			rp.finish()
+		}
+	}
+}
 
-// unlimited is the value that ends the search for a limit without one.
-const unlimited = "unlimited"
-
-// ruleParser reads one entry of limits.
+// ruleParser reads one entry that sets limits.
 type ruleParser struct {
-	*parser
-	path string // "limits[3]"
+	*entry
 	rule *Rule
-	seen map[string]*yaml.Node // value of each key
 }
 
-func (p *parser) rule(n *yaml.Node, path string) {
-	rp := &ruleParser{parser: p, path: path, rule: &Rule{Line: n.Line}, seen: make(map[string]*yaml.Node)}
-	before := len(p.faults)
-	p.mapping(n, path, path+".", rp.key)
-	if len(p.faults) > before || n.Kind != yaml.MappingNode {
-		return // what follows is about a whole entry, and would only repeat the faults of its parts
-	}
-	rp.burst()
-	rp.windowAt()
-	rp.whole(n)
-}
-
-func (rp *ruleParser) key(name string, key, value *yaml.Node) {
-	rp.seen[name] = value
-	switch name {
-	case "user":
-		rp.rule.User = rp.name(value, name, lite.CheckUser)
-	case "model":
-		rp.rule.Model = rp.name(value, name, lite.CheckModel)
-	case "rate":
-		rp.limit(value, name, Rate, rp.setRate)
-	case "window":
-		rp.limit(value, name, Window, rp.setWindow)
-	case "depth":
-		rp.limit(value, name, Depth, func(s string) (err error) {
-			rp.rule.Depth, err = parseCount(s)
-			return err
-		})
-	case "depth_bytes":
-		rp.limit(value, name, DepthBytes, func(s string) (err error) {
-			rp.rule.DepthBytes, err = parseBytes(s)
-			return err
-		})
-	case "burst", "window_at": // read when the limit they belong to is known
-	default:
-		rp.fault(key, rp.path+"."+name, "unknown key, a rule has %s", ruleKeys)
-	}
-}
-
-// name reads a user or a model. Text that YAML takes for something else, such as 0123 or true, would be a different
-// name from the one that was meant, so it needs quotes.
-func (rp *ruleParser) name(n *yaml.Node, key string, check func(string) error) string {
-	path := rp.path + "." + key
-	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
-		rp.fault(n, path, "is %s, want text: put it in quotes", show(n))
-		return ""
-	}
-	if n.Value == wildcard {
-		return wildcard
-	}
-	if err := check(n.Value); err != nil {
-		rp.fault(n, path, "%v", err)
-	}
-	return n.Value
-}
-
-// limit reads the value of one kind of limit and notes that the rule decides it.
-func (rp *ruleParser) limit(n *yaml.Node, key string, kind Kinds, set func(string) error) {
-	s, ok := rp.text(n, key)
-	if !ok {
-		return
-	}
-	rp.rule.Sets |= kind
-	if s == unlimited {
-		return
-	}
-	if err := set(s); err != nil {
-		rp.fault(n, rp.path+"."+key, "%v", err)
-	}
-}
-
-func (rp *ruleParser) text(n *yaml.Node, key string) (string, bool) {
-	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
-		rp.fault(n, rp.path+"."+key, "is %s, want a value", show(n))
-		return "", false
-	}
-	return n.Value, true
-}
-
-func (rp *ruleParser) setRate(s string) error {
-	rate, err := limit.ParseRate(s)
-	rp.rule.Leaky = &limit.LeakyBucket{Rate: rate}
-	return err
-}
-
-func (rp *ruleParser) setWindow(s string) error {
-	w, err := limit.ParseFixedWindow(s)
-	rp.rule.Window = &w
-	return err
-}
-
-func (rp *ruleParser) burst() {
-	n, ok := rp.seen["burst"]
-	if !ok {
-		return
-	}
-	path := rp.path + ".burst"
-	if rp.rule.Leaky == nil {
-		rp.fault(n, path, "is the tolerance of a rate, and this rule sets none")
-		return
-	}
-	s, ok := rp.text(n, "burst")
-	if !ok {
-		return
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil {
-		rp.fault(n, path, "%q is not a duration such as 200ms", s)
-		return
-	}
-	rp.rule.Leaky.Burst = d
-	if err := rp.rule.Leaky.Validate(); err != nil {
-		rp.fault(n, path, "%v", err)
-	}
-}
-
-func (rp *ruleParser) windowAt() {
-	n, ok := rp.seen["window_at"]
-	if !ok {
-		return
-	}
-	path := rp.path + ".window_at"
-	switch {
-	case rp.rule.Window == nil:
-		rp.fault(n, path, "says where a window is asked, and this rule sets none")
-	case n.Kind == yaml.ScalarNode && n.Value == Admission.String():
-		rp.rule.WindowAt = Admission
-	case n.Kind == yaml.ScalarNode && n.Value == Release.String():
-		rp.rule.WindowAt = Release
-	default:
-		rp.fault(n, path, "is %s, want admission or release", show(n))
-	}
-}
-
-// whole checks what no single key can show, and adds the rule.
-func (rp *ruleParser) whole(n *yaml.Node) {
+func (rp *ruleParser) selector() {
 	r := rp.rule
-	first, twice := rp.rules[r.Selector]
-	switch {
-	case r.Level() == NoLevel:
-		rp.fault(n, rp.path, "names neither a user nor a model")
-	case r.Sets == 0:
-		rp.fault(n, rp.path, "sets no limit, want at least one of rate, window, depth and depth_bytes")
-	case twice:
-		rp.fault(n, rp.path, "%s has a rule already in line %d", r.Selector, first.Line)
-	default:
-		rp.rules[r.Selector] = r
+	r.User = rp.name("user", lite.CheckUser, true)
+	r.Model = rp.name("model", lite.CheckModel, true)
+	r.Importance = rp.level("level")
+}
+
+func (rp *ruleParser) limits() {
+	for i := range limitKeys {
+		rp.limit(&limitKeys[i])
+	}
+	if rp.has(adaptiveKey) {
+		rp.adaptive()
+	}
+	if o := rp.rule.Observed; o != nil && rp.good() { // its keys have bounds together
+		if err := o.Validate(); err != nil {
+			rp.wrong("observed", "%v", err)
+		}
 	}
 }
+
+func (rp *ruleParser) limit(k *limitKey) {
+	r := rp.rule
+	s, ok := rp.scalar(k.name)
+	switch {
+	case !ok:
+	case r.Shadow && cellOnly.Has(k.kind):
+		rp.wrong(k.name, "holds nothing back, so there is nothing to count in shadow")
+	case k.refines != "" && !r.limits(k.kind):
+		if rp.good() { // else the limit is there, and wrong
+			rp.wrong(k.name, "%s, and this rule sets none", k.refines)
+		}
+	default:
+		r.Sets |= k.kind
+		if err := k.set(r, s); err != nil {
+			rp.wrong(k.name, "%v", err)
+		}
+	}
+}
+
+// set reads a value into the rule.
+func (k *limitKey) set(r *Rule, s string) error {
+	if k.kind == KindWindow && (r.Section != Cells || r.Shadow) {
+		r.WindowAt = Release
+	}
+	switch {
+	case s != unlimited || k.refines != "" || k.kind == KindWeight:
+		return k.read(r, s)
+	case k.kind == KindInFlight && r.Section == Cells:
+		r.InFlight = anyInFlight
+	}
+	return nil
+}
+
+// limits reports whether there is a limit of this kind.
+func (l *Limits) limits(kind Kinds) bool {
+	switch kind {
+	case KindRate:
+		return l.Leaky != nil
+	case KindWindow:
+		return l.Window != nil
+	case KindQuota:
+		return l.Quota != nil
+	case KindObserved:
+		return l.Observed != nil
+	case KindInFlight:
+		return l.InFlight > 0
+	case KindTokens:
+		return l.Tokens != nil
+	case KindBytesIn:
+		return l.BytesIn != nil
+	case KindBytesOut:
+		return l.BytesOut != nil
+	case KindAdaptive:
+		return l.Adaptive != nil
+	case KindDepth:
+		return l.Depth > 0
+	case KindDepthBytes:
+		return l.DepthBytes > 0
+	case KindDeadline:
+		return l.Deadline > 0
+	case KindWeight:
+		return l.Weight > 0
+	}
+	return false
+}
+
+func (rp *ruleParser) adaptive() {
+	r := rp.rule
+	r.Sets |= KindAdaptive
+	n := rp.values[adaptiveKey]
+	if n.Kind == yaml.ScalarNode && n.Value == unlimited {
+		return
+	}
+	e := rp.parser.entry(n, rp.at(adaptiveKey), adaptiveKey, adaptiveKeys[:])
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	e.required("max")
+	a := &limit.Adaptive{
+		Min:      e.whole64("min", 1, MaxInFlight),
+		Max:      e.whole64("max", 1, MaxInFlight),
+		Start:    e.whole64("start", 1, MaxInFlight),
+		Latency:  e.duration("latency", time.Millisecond, limit.MaxWindow, 0),
+		Decrease: int(e.fraction("decrease", 0)),
+		Cooldown: e.duration("cooldown", time.Millisecond, limit.MaxWindow, 0),
+	}
+	if e.has("decrease") && (a.Decrease < 1 || a.Decrease >= full) {
+		e.wrong("decrease", "is what is kept of the window, it must be between 0 and 1")
+	}
+	if !e.good() {
+		return
+	}
+	if err := a.Validate(); err != nil {
+		e.whole("%v", err)
+	}
+	r.Adaptive = a
+}
+
+// finish checks what no single key can show, and adds the rule.
+func (rp *ruleParser) finish() {
+	r := rp.rule
+	if r.Section == Levels {
+		rp.required("level")
+	}
+	switch {
+	case !rp.good():
+		return
+	case r.Section == Cells && r.Level() == NoLevel:
+		rp.whole("names neither a user nor a model")
+		return
+	case r.Section == Rows && r.User == "":
+		rp.whole("names no user")
+		return
+	case r.Section == Columns && r.Model == "":
+		rp.whole("names no model")
+		return
+	case r.Sets == 0:
+		rp.whole("sets no limit, want at least one such as rate or in_flight")
+		return
+	}
+	rs := &rp.doc.enforced
+	kind := ""
+	if r.Shadow {
+		rs, kind = &rp.doc.shadow, " in shadow"
+	}
+	if first := rs.put(r); first != nil {
+		rp.whole("%s has a rule%s already in %s", r.Name(), kind, position(first.File, first.Line))
+	}
+}
+
+// importance reads one entry of importance.
+func (p *parser) importance(n *yaml.Node, path string) {
+	e := p.entry(n, path, "an entry of importance", importanceKeys[:])
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	e.required("level")
+	i := Importance{
+		Selector: Selector{User: e.name("user", lite.CheckUser, false), Model: e.name("model", lite.CheckModel, false)},
+		Key:      e.name("key", checkKey, false),
+		Level:    e.level("level"), File: p.file, Line: n.Line,
+	}
+	switch {
+	case !e.good():
+	case i.Key != "" && i.Selector != Selector{}:
+		e.whole("names a key beside a user or a model; a key's level holds for all that is sent with it")
+	case i.Key == "" && i.Selector == Selector{}:
+		e.whole("names no user, model or key; for all that is named nowhere, there is default_level")
+	case p.once(n, "importance "+strconv.Quote(i.Key)+i.Selector.String(), path, i.Name()+" "):
+		p.doc.addImportance(i)
+	}
+}
+
+// checkKey is for names of API keys, which are bounded as users are.
+func checkKey(s string) error { return lite.CheckUser(s) }

@@ -1,83 +1,123 @@
 package policy
 
-import (
-	"slices"
+import "slices"
 
-	"github.com/penstockmq/penstock/suspend/limit"
-)
-
-// Document is a set of rules, indexed by selector. Immutable.
+// Document is a set of rules, indexed by what they are for. Immutable.
 type Document struct {
-	rules map[Selector]*Rule
+	enforced, shadow rules
+
+	cost     CostUnit
+	level    uint8 // of what importance does not name; see defaultLevel
+	levelSet bool
+
+	importance map[Selector]Importance
+	keys       map[string]Importance
+	signals    []Signal // by name
+	alarms     []Alarm  // by name
+}
+
+// rules is the enforced or the shadow half of a document's limits.
+type rules struct {
+	cells   map[Selector]*Rule
+	rows    map[string]*Rule // by user
+	columns map[string]*Rule // by model
+	levels  [LeastImportant + 1]*Rule
+	broker  *Rule
+	sets    Kinds // what any rule of cells sets: other kinds need no search
+}
+
+func newRules() rules {
+	return rules{cells: make(map[Selector]*Rule), rows: make(map[string]*Rule), columns: make(map[string]*Rule)}
+}
+
+// put adds a rule, unless there is one for the same already, which it returns.
+func (rs *rules) put(r *Rule) (first *Rule) {
+	switch r.Section {
+	case Cells:
+		if first = rs.cells[r.Selector]; first == nil {
+			rs.cells[r.Selector] = r
+			rs.sets |= r.Sets
+		}
+	case Rows:
+		if first = rs.rows[r.User]; first == nil {
+			rs.rows[r.User] = r
+		}
+	case Columns:
+		if first = rs.columns[r.Model]; first == nil {
+			rs.columns[r.Model] = r
+		}
+	case Levels:
+		if first = rs.levels[r.Importance]; first == nil {
+			rs.levels[r.Importance] = r
+		}
+	case Broker:
+		if first = rs.broker; first == nil {
+			rs.broker = r
+		}
+	}
+	return first
 }
 
 // Empty is the document without rules: every cell is unlimited.
 func Empty() *Document { return &Document{} }
 
-// Len is the number of rules.
-func (d *Document) Len() int { return len(d.rules) }
+// Len is the number of rules that set limits, shadow ones too.
+func (d *Document) Len() int { return d.enforced.len() + d.shadow.len() }
 
-// Rules is a copy of the rules, the most specific level first, by name within a level.
-func (d *Document) Rules() []Rule {
-	rules := make([]Rule, 0, len(d.rules))
-	for _, r := range d.rules {
-		rules = append(rules, *r)
+func (rs *rules) len() int {
+	n := 0
+	rs.each(func(*Rule) { n++ })
+	return n
+}
+
+// each calls f for each rule, in no order.
+func (rs *rules) each(f func(*Rule)) {
+	for _, r := range rs.cells {
+		f(r)
 	}
-	slices.SortFunc(rules, func(a, b Rule) int { return a.compare(&b) })
-	return rules
-}
-
-// Limits is what holds for one cell. The pointers are shared with the document: read only.
-type Limits struct {
-	Leaky      *limit.LeakyBucket // nil: no rate
-	Window     *limit.FixedWindow // nil: no window
-	WindowAt   Enforce
-	Depth      int64 // most messages queued; 0: no such limit
-	DepthBytes int64 // most bytes queued; 0: no such limit
-	From       Sources
-}
-
-// Sources tells for each kind of limit which rule decided it.
-type Sources struct {
-	Leaky, Window, Depth, DepthBytes Source
-}
-
-// Source is the rule that decided a limit. The zero Source: no rule did, so there is no such limit.
-type Source struct {
-	Level Level
-	Line  int // of the rule in the document's source
-}
-
-// Admission is what the gateway asks before it accepts a request for the cell.
-func (l Limits) Admission() limit.Cell {
-	if l.WindowAt == Admission {
-		return limit.Cell{Window: l.Window}
+	for _, r := range rs.rows {
+		f(r)
 	}
-	return limit.Cell{}
-}
-
-// Release is what the pool asks before it forwards a request of the cell.
-func (l Limits) Release() limit.Cell {
-	c := limit.Cell{Leaky: l.Leaky}
-	if l.WindowAt == Release {
-		c.Window = l.Window
+	for _, r := range rs.columns {
+		f(r)
 	}
-	return c
-}
-
-// Resolve finds the limits of a cell: at most eight lookups, whatever the number of rules. A user or model without name is
-// one that no rule names, so the defaults hold for it.
-func (d *Document) Resolve(user, model string) Limits {
-	var l Limits
-	open := allKinds
-	for _, s := range precedence(user, model) {
-		r, ok := d.rules[s]
-		if !ok {
-			continue
+	for _, r := range rs.levels {
+		if r != nil {
+			f(r)
 		}
-		l.take(r, open&r.Sets)
-		if open &^= r.Sets; open == 0 {
+	}
+	if rs.broker != nil {
+		f(rs.broker)
+	}
+}
+
+// Rules is a copy of the rules that set limits: by section, the most specific level first, by name within a level.
+func (d *Document) Rules() []Rule {
+	list := make([]Rule, 0, d.Len())
+	for _, rs := range []*rules{&d.enforced, &d.shadow} {
+		rs.each(func(r *Rule) { list = append(list, *r) })
+	}
+	slices.SortFunc(list, func(a, b Rule) int { return a.compare(&b) })
+	return list
+}
+
+// Resolve finds the enforced limits of a cell: at most eight lookups, whatever the number of rules. A user or model without
+// name is one that no rule names, so the defaults hold for it.
+func (d *Document) Resolve(user, model string) Limits { return d.enforced.resolve(user, model) }
+
+// Shadow is Resolve among the shadow rules: what would hold beside.
+func (d *Document) Shadow(user, model string) Limits { return d.shadow.resolve(user, model) }
+
+func (rs *rules) resolve(user, model string) Limits {
+	var l Limits
+	open := rs.sets
+	for _, s := range precedence(user, model) {
+		if open == 0 {
 			break
+		}
+		if r, ok := rs.cells[s]; ok {
+			l.take(r, open&r.Sets)
+			open &^= r.Sets
 		}
 	}
 	return l
@@ -104,18 +144,45 @@ func precedence(user, model string) [levels - 1]Selector {
 	}
 }
 
-func (l *Limits) take(r *Rule, kinds Kinds) {
-	from := Source{Level: r.Level(), Line: r.Line}
-	if kinds.Has(Rate) {
-		l.Leaky, l.From.Leaky = r.Leaky, from
+// Row is what holds for all cells of a user together: for each kind what the user's own entry says, else the default's.
+func (d *Document) Row(user string) (enforced, shadow Limits) {
+	return named(d.enforced.rows, user), named(d.shadow.rows, user)
+}
+
+// Column is Row for a model.
+func (d *Document) Column(model string) (enforced, shadow Limits) {
+	return named(d.enforced.columns, model), named(d.shadow.columns, model)
+}
+
+// LevelOf is what holds for all cells of an importance level together. Beyond LeastImportant there is nothing.
+func (d *Document) LevelOf(level uint8) (enforced, shadow Limits) {
+	if level > LeastImportant {
+		return Limits{}, Limits{}
 	}
-	if kinds.Has(Window) {
-		l.Window, l.WindowAt, l.From.Window = r.Window, r.WindowAt, from
+	return only(d.enforced.levels[level]), only(d.shadow.levels[level])
+}
+
+// Broker is what holds for everything that a broker sends out.
+func (d *Document) Broker() (enforced, shadow Limits) {
+	return only(d.enforced.broker), only(d.shadow.broker)
+}
+
+func named(entries map[string]*Rule, name string) Limits {
+	var l Limits
+	open := allKinds
+	for _, key := range [...]string{name, wildcard} {
+		if r, ok := entries[key]; ok {
+			l.take(r, open&r.Sets)
+			open &^= r.Sets
+		}
 	}
-	if kinds.Has(Depth) {
-		l.Depth, l.From.Depth = r.Depth, from
+	return l
+}
+
+func only(r *Rule) Limits {
+	var l Limits
+	if r != nil {
+		l.take(r, r.Sets)
 	}
-	if kinds.Has(DepthBytes) {
-		l.DepthBytes, l.From.DepthBytes = r.DepthBytes, from
-	}
+	return l
 }

@@ -3,129 +3,110 @@ package policy
 import (
 	"cmp"
 	"fmt"
-
-	"github.com/penstockmq/penstock/suspend/limit"
+	"strconv"
 )
 
-// Level is the place of a rule in the precedence, 1 (the most specific) to 8. 0 stands for no rule.
-type Level uint8
+// Section is a part of a document with limits: what its rules count together.
+type Section uint8
 
-// The levels in the order in which they are asked.
+// The sections. What a rule of Cells says holds for each cell by itself, all others are aggregates over many.
 const (
-	NoLevel Level = iota
-	UserModel
-	UserDefaultModel
-	User
-	DefaultUserModel
-	DefaultUserDefaultModel
-	DefaultUser
-	Model
-	DefaultModel
+	Cells   Section = iota // "limits": a user and a model
+	Rows                   // all cells of a user
+	Columns                // all cells of a model
+	Levels                 // all cells of an importance level
+	Broker                 // everything a broker sends out
 
-	levels = 9
+	sections = 5
 )
 
-var levelNames = [levels]string{
-	"none", "user+model", "user+default model", "user", "default user+model", "default user+default model",
-	"default user", "model", "default model",
-}
+var sectionNames = [sections]string{"limits", "rows", "columns", "levels", "broker"}
 
-func (l Level) String() string {
-	if l < levels {
-		return levelNames[l]
+// String is the section's key in a document.
+func (s Section) String() string {
+	if s < sections {
+		return sectionNames[s]
 	}
-	return fmt.Sprintf("level(%d)", uint8(l))
+	return fmt.Sprintf("section(%d)", uint8(s))
 }
 
-// Enforce says where a fixed window is asked.
-type Enforce uint8
-
-const (
-	// Admission: the gateway asks before it accepts a request, and answers 429.
-	Admission Enforce = iota
-	// Release: the pool asks before it forwards a request; the request waits in its bucket.
-	Release
-)
-
-func (e Enforce) String() string {
-	if e == Release {
-		return "release"
-	}
-	return "admission"
-}
-
-// wildcard in a selector stands for "any, unless there is a rule for the name".
-const wildcard = "*"
-
-// Selector is which cells a rule is for. An empty field is one the rule does not mention: {User: "alice"} and
-// {User: "alice", Model: "*"} are different levels.
-type Selector struct {
-	User, Model string
-}
-
-// Level is the precedence of rules with this selector.
-func (s Selector) Level() Level {
-	switch named, byDefault := s.Model != "" && s.Model != wildcard, s.Model == wildcard; {
-	case s.User == "" && named:
-		return Model
-	case s.User == "" && byDefault:
-		return DefaultModel
-	case s.User == "":
-		return NoLevel
-	case s.User == wildcard && named:
-		return DefaultUserModel
-	case s.User == wildcard && byDefault:
-		return DefaultUserDefaultModel
-	case s.User == wildcard:
-		return DefaultUser
-	case named:
-		return UserModel
-	case byDefault:
-		return UserDefaultModel
-	}
-	return User
-}
-
-func (s Selector) String() string {
-	switch {
-	case s.Model == "":
-		return fmt.Sprintf("user %q", s.User)
-	case s.User == "":
-		return fmt.Sprintf("model %q", s.Model)
-	}
-	return fmt.Sprintf("user %q model %q", s.User, s.Model)
-}
-
-// Rule is one entry of a document. Sets tells which kinds of limit it decides; of those, a nil or 0 value means unlimited.
-type Rule struct {
-	Selector
-	Line int // in the source the document was parsed from
-
-	Sets       Kinds
-	Leaky      *limit.LeakyBucket
-	Window     *limit.FixedWindow
-	WindowAt   Enforce
-	Depth      int64 // messages
-	DepthBytes int64
-}
+// LeastImportant is the highest importance level. Level 0 is the most important.
+const LeastImportant = 3
 
 // Kinds is a set of kinds of limit.
-type Kinds uint8
+type Kinds uint16
 
 // The kinds of limit, resolved each on its own.
 const (
-	Rate   Kinds = 1 << iota // with burst
-	Window                   // with window_at
-	Depth
-	DepthBytes
-)
+	KindRate       Kinds = 1 << iota // with burst
+	KindWindow                       // with window_at
+	KindQuota                        // with quota_burst
+	KindObserved                     // with samples and observed_cap
+	KindInFlight                     //
+	KindTokens                       //
+	KindBytesIn                      //
+	KindBytesOut                     //
+	KindAdaptive                     // columns only
+	KindDepth                        // cells only, as those below
+	KindDepthBytes                   //
+	KindDeadline                     //
+	KindWeight                       //
 
-const allKinds = Rate | Window | Depth | DepthBytes
+	kinds = 13
+
+	// gates are the kinds that hold messages back, so the ones a shadow rule can count and a signal can scale.
+	gates = KindRate | KindWindow | KindQuota | KindObserved | KindInFlight | KindTokens | KindBytesIn | KindBytesOut | KindAdaptive
+	// cellOnly are the kinds that make no sense for many cells together.
+	cellOnly = KindDepth | KindDepthBytes | KindDeadline | KindWeight
+
+	allKinds = gates | cellOnly
+	// cellKinds are those that a cell may have.
+	cellKinds = allKinds &^ KindAdaptive
+)
 
 // Has reports whether all of k are in the set.
 func (ks Kinds) Has(k Kinds) bool { return ks&k == k }
 
-// compare orders rules by level, then by name: the order in which a document is listed.
+// Rule is one entry of a document that sets limits. Sets tells which kinds it decides; of those, a nil or 0 value means
+// unlimited. Its From is empty.
+type Rule struct {
+	Section    Section
+	Selector          // Cells: user and model; Rows: the user; Columns: the model; else empty
+	Importance uint8  // Levels: 0 to LeastImportant
+	Shadow     bool   // counted, not enforced
+	File       string // that the rule was read from; empty if the document was not read from a directory
+	Line       int    // in that file or document
+
+	Sets Kinds
+	Limits
+}
+
+// Name is what the rule is for, such as `user "alice"` or "level 2".
+func (r *Rule) Name() string {
+	switch r.Section {
+	case Levels:
+		return "level " + strconv.Itoa(int(r.Importance))
+	case Broker:
+		return "broker"
+	case Cells, Rows, Columns:
+	}
+	return r.Selector.String()
+}
+
+// compare orders rules by section, level and name: the order in which a document is listed.
 func (r *Rule) compare(o *Rule) int {
-	return cmp.Or(cmp.Compare(r.Level(), o.Level()), cmp.Compare(r.User, o.User), cmp.Compare(r.Model, o.Model))
+	return cmp.Or(
+		cmp.Compare(r.Section, o.Section), cmp.Compare(r.Level(), o.Level()), cmp.Compare(r.User, o.User),
+		cmp.Compare(r.Model, o.Model), cmp.Compare(r.Importance, o.Importance), compareBool(r.Shadow, o.Shadow),
+	)
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

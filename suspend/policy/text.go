@@ -1,124 +1,195 @@
 package policy
 
 import (
-	"bytes"
-	"fmt"
-	"strconv"
-
-	"go.yaml.in/yaml/v3"
+	"strings"
 )
 
-// Text is a rule, or the limits of a cell, in the words of a document; what is not set is empty. It is what Marshal writes
-// and what the command line shows.
+// Text is a rule, or the limits of a cell, in the words of a document; what is not set is empty. It is what the command
+// line and the admin API show.
 type Text struct {
-	User       string `json:"user,omitempty" yaml:"user,omitempty"`
-	Model      string `json:"model,omitempty" yaml:"model,omitempty"`
-	Rate       string `json:"rate,omitempty" yaml:"rate,omitempty"`
-	Burst      string `json:"burst,omitempty" yaml:"burst,omitempty"`
-	Window     string `json:"window,omitempty" yaml:"window,omitempty"`
-	WindowAt   string `json:"window_at,omitempty" yaml:"window_at,omitempty"`
-	Depth      string `json:"depth,omitempty" yaml:"depth,omitempty"`
-	DepthBytes string `json:"depth_bytes,omitempty" yaml:"depth_bytes,omitempty"`
+	Section     string `json:"section,omitempty"` // "rows", "columns", "levels" or "broker"; empty for cells
+	User        string `json:"user,omitempty"`
+	Model       string `json:"model,omitempty"`
+	Level       string `json:"level,omitempty"`
+	Rate        string `json:"rate,omitempty"`
+	Burst       string `json:"burst,omitempty"`
+	Window      string `json:"window,omitempty"`
+	WindowAt    string `json:"window_at,omitempty"`
+	Quota       string `json:"quota,omitempty"`
+	QuotaBurst  string `json:"quota_burst,omitempty"`
+	Observed    string `json:"observed,omitempty"`
+	Samples     string `json:"samples,omitempty"`
+	ObservedCap string `json:"observed_cap,omitempty"`
+	InFlight    string `json:"in_flight,omitempty"`
+	Tokens      string `json:"tokens,omitempty"`
+	BytesIn     string `json:"bytes_in,omitempty"`
+	BytesOut    string `json:"bytes_out,omitempty"`
+	Adaptive    string `json:"adaptive,omitempty"` // "4..64 start 8 latency 2s"
+	Depth       string `json:"depth,omitempty"`
+	DepthBytes  string `json:"depth_bytes,omitempty"`
+	Deadline    string `json:"deadline,omitempty"`
+	Weight      string `json:"weight,omitempty"`
+	Shadow      bool   `json:"shadow,omitempty"`
 }
 
 // Text is the rule in the words of a document.
 func (r Rule) Text() Text {
-	l := Limits{Leaky: r.Leaky, Window: r.Window, WindowAt: r.WindowAt, Depth: r.Depth, DepthBytes: r.DepthBytes}
-	t := l.text(r.Sets)
-	t.User, t.Model = r.User, r.Model
-	return t
-}
-
-// Text is the limits in the words of a document; "unlimited" where a rule says so or no rule says anything.
-func (l Limits) Text() Text { return l.text(allKinds) }
-
-func (l Limits) text(kinds Kinds) Text {
-	t := Text{}
-	if kinds.Has(Rate) {
-		t.Rate = unlimited
-		if l.Leaky != nil {
-			t.Rate = l.Leaky.Rate.String()
-		}
-		if l.Leaky != nil && l.Leaky.Burst > 0 {
-			t.Burst = l.Leaky.Burst.String()
-		}
+	t := r.Limits.text(r.Sets)
+	t.User, t.Model, t.Shadow = r.User, r.Model, r.Shadow
+	if r.Section != Cells {
+		t.Section = r.Section.String()
 	}
-	if kinds.Has(Window) {
-		t.Window = unlimited
-		if l.Window != nil {
-			t.Window, t.WindowAt = l.Window.String(), l.WindowAt.String()
-		}
-	}
-	if kinds.Has(Depth) {
-		t.Depth = orUnlimited(l.Depth, func(n int64) string { return strconv.FormatInt(n, 10) })
-	}
-	if kinds.Has(DepthBytes) {
-		t.DepthBytes = orUnlimited(l.DepthBytes, formatBytes)
+	if r.Section == Levels {
+		t.Level = levelName(r.Importance)
 	}
 	return t
 }
 
-func orUnlimited(n int64, format func(int64) string) string {
-	if n == 0 {
-		return unlimited
+// Text is the limits of a cell in the words of a document; "unlimited" where a rule says so or no rule says anything,
+// "default" for messages in flight if no rule says anything.
+func (l Limits) Text() Text { return l.text(cellKinds) }
+
+func (l *Limits) text(of Kinds) Text {
+	w := make(map[string]string)
+	l.words(of, func(key, value string) { w[key] = value })
+	t := Text{
+		Rate: w["rate"], Burst: w["burst"], Window: w["window"], WindowAt: w["window_at"],
+		Quota: w["quota"], QuotaBurst: w["quota_burst"],
+		Observed: w["observed"], Samples: w["samples"], ObservedCap: w["observed_cap"],
+		InFlight: w["in_flight"], Tokens: w["tokens"], BytesIn: w["bytes_in"], BytesOut: w["bytes_out"],
+		Depth: w["depth"], DepthBytes: w["depth_bytes"], Deadline: w["deadline"], Weight: w["weight"],
 	}
-	return format(n)
+	if of.Has(KindAdaptive) {
+		t.Adaptive = l.value(KindAdaptive)
+	}
+	return t
+}
+
+// words calls f for each key, in the order of a document, that says what holds of the given kinds; all but adaptive.
+func (l *Limits) words(of Kinds, f func(key, value string)) {
+	for i := range limitKeys {
+		k := &limitKeys[i]
+		switch {
+		case !of.Has(k.kind):
+		case !l.limits(k.kind):
+			if k.refines == "" {
+				f(k.name, absent(k.kind))
+			}
+		default:
+			if value := k.write(l); value != "" {
+				f(k.name, value)
+			}
+		}
+	}
+}
+
+// absent is what holds where there is no limit of a kind. In a rule, only "unlimited" occurs.
+func absent(kind Kinds) string {
+	switch kind {
+	case KindInFlight:
+		return "default"
+	case KindWeight:
+		return "1"
+	}
+	return unlimited
+}
+
+// value is what holds of one kind in one line, such as "5/s burst 200ms".
+func (l *Limits) value(kind Kinds) string {
+	if kind == KindAdaptive {
+		if l.Adaptive == nil {
+			return unlimited
+		}
+		return l.Adaptive.String()
+	}
+	var b strings.Builder
+	for i := range limitKeys {
+		k := &limitKeys[i]
+		switch {
+		case k.kind != kind:
+		case k.refines == "" && !l.limits(kind):
+			return absent(kind)
+		case k.refines == "":
+			b.WriteString(k.write(l))
+		default:
+			if s := k.write(l); s != "" {
+				b.WriteString(" " + k.word + " " + s)
+			}
+		}
+	}
+	return b.String()
+}
+
+// name is the key that sets limits of one kind.
+func (ks Kinds) name() string {
+	for i := range limitKeys {
+		if limitKeys[i].kind == ks && limitKeys[i].refines == "" {
+			return limitKeys[i].name
+		}
+	}
+	return adaptiveKey
 }
 
 // Line is one kind of limit of a cell with the rule that decided it.
 type Line struct {
-	Limit string `json:"limit"` // "rate", "window", "depth" or "depth_bytes"
+	Limit string `json:"limit"` // "rate", "window", ...: the key in a document
 	Value string `json:"value"` // "5/s", "100/1m", "unlimited"
 	Level Level  `json:"-"`
 	From  string `json:"from"`           // the level in words; "none" if no rule decided it
+	File  string `json:"file,omitempty"` // of the rule, in a document of several files
 	Line  int    `json:"line,omitempty"` // of the rule
 }
 
 // Explain lists each kind of limit of a cell, what it is and which level won.
 func (l Limits) Explain() []Line {
-	t := l.Text()
-	rate, window := t.Rate, t.Window
-	if t.Burst != "" {
-		rate += " burst " + t.Burst
+	lines := make([]Line, 0, kinds)
+	for kind := range cellKinds.each {
+		from := l.From.of(kind)
+		lines = append(lines, Line{
+			Limit: kind.name(), Value: l.value(kind), Level: from.Level(), From: from.String(), File: from.File(), Line: from.Line(),
+		})
 	}
-	if l.Window != nil {
-		window += " at " + t.WindowAt
-	}
-	return []Line{
-		line("rate", rate, l.From.Leaky),
-		line("window", window, l.From.Window),
-		line("depth", t.Depth, l.From.Depth),
-		line("depth_bytes", t.DepthBytes, l.From.DepthBytes),
+	return lines
+}
+
+// each yields the kinds in the set, one by one.
+func (ks Kinds) each(yield func(Kinds) bool) {
+	for k := Kinds(1); k < 1<<kinds; k <<= 1 {
+		if ks.Has(k) && !yield(k) {
+			return
+		}
 	}
 }
 
-func line(name, value string, from Source) Line {
-	return Line{Limit: name, Value: value, Level: from.Level, From: from.Level.String(), Line: from.Line}
-}
-
-// Marshal writes the document in its canonical form: Parse of it gives the same rules, listed in the order of Rules.
-func (d *Document) Marshal() ([]byte, error) {
-	var list yaml.Node
-	texts := make([]Text, 0, d.Len())
-	for _, r := range d.Rules() {
-		texts = append(texts, r.Text())
+// of is the source of one kind.
+func (s *Sources) of(kind Kinds) Source {
+	switch kind {
+	case KindRate:
+		return s.Leaky
+	case KindWindow:
+		return s.Window
+	case KindQuota:
+		return s.Quota
+	case KindObserved:
+		return s.Observed
+	case KindInFlight:
+		return s.InFlight
+	case KindTokens:
+		return s.Tokens
+	case KindBytesIn:
+		return s.BytesIn
+	case KindBytesOut:
+		return s.BytesOut
+	case KindAdaptive:
+		return s.Adaptive
+	case KindDepth:
+		return s.Depth
+	case KindDepthBytes:
+		return s.DepthBytes
+	case KindDeadline:
+		return s.Deadline
+	case KindWeight:
+		return s.Weight
 	}
-	if err := list.Encode(texts); err != nil {
-		return nil, fmt.Errorf("encode rules: %w", err)
-	}
-	list.Style = 0
-	for _, entry := range list.Content {
-		entry.Style = yaml.FlowStyle // one rule, one line
-	}
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	err := enc.Encode(struct {
-		Version int       `yaml:"version"`
-		Limits  yaml.Node `yaml:"limits"`
-	}{Version, list})
-	if err != nil {
-		return nil, fmt.Errorf("encode document: %w", err)
-	}
-	return out.Bytes(), nil
+	return Source{}
 }

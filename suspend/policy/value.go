@@ -5,15 +5,28 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/penstockmq/penstock/suspend/limit"
 )
 
-// Bounds of depth caps.
+// Bounds of what a document may say.
 const (
 	MaxDepth      = 1_000_000_000
 	MaxDepthBytes = 1 << 40
+	MaxInFlight   = 1_000_000
+	MaxWeight     = 1000
+	MinDeadline   = time.Millisecond
+	MaxDeadline   = limit.MaxWindow
 )
 
-// byteUnits are the suffixes of depth_bytes, each before those it ends with.
+// anyInFlight is what "unlimited" means for a cell's messages out at once: 0 would stand for what its consumer group says.
+const anyInFlight = MaxInFlight + 1
+
+// unlimited is the value that ends the search for a limit without one.
+const unlimited = "unlimited"
+
+// byteUnits are the suffixes of sizes, each before those it ends with.
 var byteUnits = [...]struct {
 	suffix string
 	bytes  int64
@@ -30,13 +43,22 @@ var byteUnits = [...]struct {
 	{"B", 1},
 }
 
-func parseCount(s string) (int64, error) {
+func parseWhole(s string, least, most int64) (int64, error) {
+	return parseInt(s, least, most, "")
+}
+
+// parseCount is parseWhole for limits, which may be unlimited.
+func parseCount(s string, most int64) (int64, error) {
+	return parseInt(s, 1, most, ", or unlimited")
+}
+
+func parseInt(s string, least, most int64, orElse string) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%q is not a whole number", s)
-	case err != nil, n < 1, n > MaxDepth:
-		return 0, fmt.Errorf("is %s, it must be from 1 to %d, or unlimited", s, MaxDepth)
+		return 0, fmt.Errorf("%.64q is not a whole number", s)
+	case err != nil, n < least, n > most:
+		return 0, fmt.Errorf("is %.64s, it must be from %d to %d%s", s, least, most, orElse)
 	}
 	return n, nil
 }
@@ -53,9 +75,9 @@ func parseBytes(s string) (int64, error) {
 	n, err := strconv.ParseInt(digits, 10, 64)
 	switch {
 	case err != nil && !errors.Is(err, strconv.ErrRange):
-		return 0, fmt.Errorf("%q is not a size such as 64MiB or 500kB", s)
+		return 0, fmt.Errorf("%.64q is not a size such as 64MiB or 500kB", s)
 	case err != nil, n < 1, n > MaxDepthBytes/unit: // by division: n*unit may not fit
-		return 0, fmt.Errorf("is %s, it must be from 1B to 1TiB, or unlimited", s)
+		return 0, fmt.Errorf("is %.64s, it must be from 1B to 1TiB, or unlimited", s)
 	}
 	return n * unit, nil
 }
@@ -71,4 +93,10 @@ func formatBytes(n int64) string {
 		}
 	}
 	return strconv.FormatInt(n, 10) + "B"
+}
+
+// formatByteRate is a rate of bytes as limit.ParseByteRate reads it, such as 10MiB/s.
+func formatByteRate(r limit.Rate) string {
+	_, per, _ := strings.Cut(r.String(), "/")
+	return formatBytes(r.Events) + "/" + per
 }
