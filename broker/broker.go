@@ -29,6 +29,7 @@ type Broker struct {
 	opts    Options
 	store   *store.Store
 	metrics Metrics
+	notices *notices // nil when nobody wants to hear any
 
 	// runCtx bounds the owner loops; it is cancelled by Close and by a loop's failure.
 	runCtx context.Context
@@ -85,6 +86,7 @@ func Open(opts Options) (*Broker, error) {
 		opts:     opts, store: st, runCtx: runCtx, stop: stop, loops: loops,
 		topics: map[string]*owner{}, groups: map[string]groupEntry{}, nextTopic: 1, nextGroup: 1,
 	}
+	b.notices = newNotices(opts, &b.metrics.NoticesDropped)
 	if err := b.recover(); err != nil {
 		stop()
 		return nil, errors.Join(fmt.Errorf("recover: %w", err), st.Close())
@@ -93,6 +95,7 @@ func Open(opts Options) (*Broker, error) {
 		b.start(o)
 	}
 	loops.Go(func() error { return b.sweep(runCtx) })
+	go b.notices.run()
 	if err := b.createConfigured(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -138,6 +141,7 @@ func (b *Broker) Close() error {
 		b.changing.Unlock()
 		b.stop()
 		err := b.loops.Wait()
+		b.notices.close() // it may still read the store
 		b.closeErr = errors.Join(err, b.store.Close())
 	})
 	return b.closeErr

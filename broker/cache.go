@@ -15,7 +15,7 @@ import (
 type tailCache struct {
 	budget  int64
 	bytes   int64
-	entries map[messageKey]*store.Message
+	entries map[messageKey]cached
 	// order is the keys as they came. A key whose message has left already is
 	// skipped; dead counts those, and a queue that is mostly dead is compacted, so
 	// its length stays within twice the messages held.
@@ -28,19 +28,26 @@ type messageKey struct {
 	offset dispatch.Offset
 }
 
+// cached is a message in the cache, and the name of its bucket.
+type cached struct {
+	key     messageKey
+	name    string
+	message *store.Message
+}
+
 // entryOverhead is what a cached message costs beside its body, roughly.
 const entryOverhead = 512
 
 func newTailCache(budget int64) *tailCache {
-	return &tailCache{budget: budget, entries: make(map[messageKey]*store.Message)}
+	return &tailCache{budget: budget, entries: make(map[messageKey]cached)}
 }
 
-func (c *tailCache) put(k messageKey, m *store.Message) {
+func (c *tailCache) put(k messageKey, name string, m *store.Message) {
 	size := int64(len(m.Body)) + entryOverhead
 	if size > c.budget {
 		return
 	}
-	c.entries[k] = m
+	c.entries[k] = cached{k, name, m}
 	c.order = append(c.order, k)
 	c.bytes += size
 	for c.bytes > c.budget {
@@ -50,15 +57,15 @@ func (c *tailCache) put(k messageKey, m *store.Message) {
 	c.compact()
 }
 
-func (c *tailCache) get(k messageKey) *store.Message { return c.entries[k] }
+func (c *tailCache) get(k messageKey) *store.Message { return c.entries[k].message }
 
 func (c *tailCache) remove(k messageKey) {
-	m, ok := c.entries[k]
+	e, ok := c.entries[k]
 	if !ok {
 		return
 	}
 	delete(c.entries, k)
-	c.bytes -= int64(len(m.Body)) + entryOverhead
+	c.bytes -= int64(len(e.message.Body)) + entryOverhead
 }
 
 // compact drops keys without a message. It runs when at least half of the queue
@@ -73,4 +80,20 @@ func (c *tailCache) compact() {
 		}
 		c.order, c.head = live, 0
 	}
+}
+
+// newest returns what is cached among n of the keys, the newest of which has skip
+// younger ones; nil when there are no more keys.
+func (c *tailCache) newest(skip, n int) []cached {
+	live := c.order[c.head:]
+	if skip >= len(live) {
+		return nil
+	}
+	out := make([]cached, 0, n)
+	for i := len(live) - 1 - skip; i >= 0 && n > 0; i, n = i-1, n-1 {
+		if e, ok := c.entries[live[i]]; ok {
+			out = append(out, e)
+		}
+	}
+	return out
 }

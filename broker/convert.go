@@ -6,22 +6,25 @@ import (
 	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/broker/store"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // The machine and the store know nothing of each other; what passes between them
 // is translated here, both directions of a type side by side.
 
 func bucketState(r store.Bucket) dispatch.BucketState {
-	return dispatch.BucketState{
-		ID: dispatch.BucketID(r.ID), Name: r.Name, Cell: r.Cell, Level: r.Level,
+	s := dispatch.BucketState{
+		ID: dispatch.BucketID(r.ID), Name: r.Name, Cell: r.Cell,
 		Head: dispatch.Offset(r.Head), Tail: dispatch.Offset(r.Tail), Bytes: r.Bytes,
 		Created: r.Created, LastActive: r.LastActive, Expiry: r.Expiry,
 	}
+	s.SetLevelByte(r.Level)
+	return s
 }
 
 func bucketRecord(s *dispatch.BucketState) *store.Bucket {
 	return &store.Bucket{
-		ID: uint64(s.ID), Name: s.Name, Cell: s.Cell, Level: s.Level,
+		ID: uint64(s.ID), Name: s.Name, Cell: s.Cell, Level: s.LevelByte(),
 		Head: uint64(s.Head), Tail: uint64(s.Tail), Bytes: s.Bytes,
 		Created: s.Created, LastActive: s.LastActive, Expiry: s.Expiry,
 	}
@@ -53,7 +56,7 @@ func leaseState(r store.Lease) dispatch.LeaseState {
 	return dispatch.LeaseState{
 		Group: dispatch.GroupID(r.Group), Bucket: dispatch.BucketID(r.Bucket), Offset: dispatch.Offset(r.Offset),
 		Until: r.Until, First: r.First, Attempt: r.Attempt, Token: dispatch.Token(r.Token),
-		Client: r.Client, AutoRenew: r.AutoRenew,
+		Client: r.Client, AutoRenew: r.AutoRenew, Ticket: r.Ticket,
 	}
 }
 
@@ -61,7 +64,7 @@ func leaseRecord(s *dispatch.LeaseState) *store.Lease {
 	return &store.Lease{
 		Group: uint32(s.Group), Bucket: uint64(s.Bucket), Offset: uint64(s.Offset),
 		Until: s.Until, First: s.First, Attempt: s.Attempt, Token: uint64(s.Token),
-		Client: s.Client, AutoRenew: s.AutoRenew,
+		Client: s.Client, AutoRenew: s.AutoRenew, Ticket: s.Ticket,
 	}
 }
 
@@ -77,6 +80,14 @@ func holdRecord(g dispatch.GroupID, h *suspend.Hold) *store.Hold {
 		Group: uint32(g), Scope: uint8(h.Target.Scope), Name: h.Target.Name,
 		Until: h.Until, By: h.By, Reason: h.Reason,
 	}
+}
+
+func account(r store.Account) quota.Record {
+	return quota.Record{Target: suspend.Target{Scope: suspend.Scope(r.Scope), Name: r.Name}, Data: r.Data}
+}
+
+func accountRecord(g dispatch.GroupID, r *quota.Record) *store.Account {
+	return &store.Account{Group: uint32(g), Scope: uint8(r.Target.Scope), Name: r.Target.Name, Data: r.Data}
 }
 
 func subscriptionState(r store.Subscription) dispatch.SubscriptionState {
@@ -122,7 +133,8 @@ func groupConfig(r store.Group) GroupConfig {
 func (c GroupConfig) dispatch(id dispatch.GroupID) dispatch.GroupConfig {
 	return dispatch.GroupConfig{
 		Name: c.Name, ID: id, Wildcard: c.Wildcard, InFlight: c.InFlight, MaxAttempts: c.MaxAttempts,
-		ClientQuota: c.ClientQuota, Exclusive: c.Exclusive, MaxSuspend: c.MaxSuspend, StartLatest: c.StartLatest,
+		ClientQuota: c.ClientQuota, Exclusive: c.Exclusive, MaxSuspend: c.MaxSuspend,
+		StartLatest: c.StartLatest, Unlimited: c.Unlimited,
 	}
 }
 

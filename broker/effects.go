@@ -10,6 +10,7 @@ import (
 // carryOut turns what the machine decided into the turn's batch, and into the
 // answers that hang on it.
 func (o *owner) carryOut(t *turn, fx dispatch.Effects) {
+	o.tellDiscards(fx.Discards) // before they leave the cache
 	for i := range fx.Writes {
 		o.write(t, &fx.Writes[i])
 	}
@@ -38,8 +39,9 @@ func (o *owner) handOver(t *turn, d dispatch.Delivery) {
 	p := d.Waiter.Tag.(*pullCommand)
 	p.waiter = nil
 	h := handover{pull: p, got: pulled{items: make([]pulledItem, len(d.Items))}}
+	name := o.groups[p.request.Group].cfg.Name
 	for i, it := range d.Items {
-		h.got.items[i] = pulledItem{Item: it, message: o.cache.get(messageKey{it.Handle.Bucket, it.Handle.Offset})}
+		h.got.items[i] = pulledItem{Item: it, group: name, message: o.cache.get(messageKey{it.Handle.Bucket, it.Handle.Offset})}
 	}
 	t.after = append(t.after, h)
 }
@@ -72,6 +74,7 @@ func (o *owner) write(t *turn, w *dispatch.Write) {
 		b.PutLease(leaseRecord(w.Lease))
 	case dispatch.DeleteLease:
 		b.DeleteLease(uint32(w.Group), uint64(w.Bucket), uint64(w.Offset))
+		o.ended(t.now, w.Group, w.Bucket, w.Offset, false)
 	case dispatch.PutHold:
 		b.PutHold(holdRecord(w.Group, w.Hold))
 	case dispatch.DeleteHold:
@@ -84,6 +87,10 @@ func (o *owner) write(t *turn, w *dispatch.Write) {
 		b.PutSubscription(subscriptionRecord(w.Subscription, t.now))
 	case dispatch.DeleteSubscription:
 		b.DeleteSubscription(uint32(w.Subscription.Group), w.Subscription.Client)
+	case dispatch.PutAccount:
+		b.PutAccount(accountRecord(w.Group, w.Account))
+	case dispatch.DeleteAccount:
+		b.DeleteAccount(uint32(w.Group), uint8(w.Account.Target.Scope), w.Account.Target.Name)
 	case dispatch.PutExpiry:
 		b.PutExpiry(&store.Expiry{At: w.At, Bucket: uint64(w.Bucket), Name: w.Name})
 	case dispatch.DeleteExpiry:
@@ -125,6 +132,7 @@ func (o *owner) bury(t *turn, w *dispatch.Write) {
 		Offset: uint64(w.Offset), Attempts: w.Attempt, Reason: w.Reason, At: t.now, Message: m,
 	})
 	t.durable = true
+	o.tellBuried(w, m)
 	g.deadNext++
 	for g.deadNext-g.deadFirst > uint64(o.maxDead) {
 		t.batch.DeleteDeadLetter(uint32(w.Group), g.deadFirst)

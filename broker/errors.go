@@ -37,6 +37,8 @@ var (
 	ErrNotQueued = errors.New("message is not queued any more")
 	// ErrBucketNotFound: no bucket of that name under the parent topic.
 	ErrBucketNotFound = errors.New("bucket not found")
+	// ErrScanLimit: a search gave up before it had looked at everything.
+	ErrScanLimit = errors.New("too much to search")
 	// ErrBusy: the owner loop's queue is full; try again.
 	ErrBusy = errors.New("broker is busy")
 	// ErrClosed: the broker is stopping, or its store failed.

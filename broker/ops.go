@@ -11,7 +11,6 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/broker/store"
 	"github.com/penstockmq/penstock/suspend"
-	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // BucketInfo is what an operator sees of a bucket.
@@ -257,10 +256,8 @@ type Stats struct {
 type TopicStats struct {
 	Topic string
 	dispatch.Stats
-	// GroupNames are the names of Stats.Groups, in their order, and Limits what their
-	// ledgers count.
+	// GroupNames are the names of Stats.Groups, in their order.
 	GroupNames []string
-	Limits     []quota.Stats
 }
 
 // Stats asks every owner loop for its gauges.

@@ -39,6 +39,7 @@ type owner struct {
 	metrics  *Metrics
 	notify   func(client, group, topic, name string)
 	maxDead  int
+	notices  *notices // nil when nobody wants to hear any
 
 	// ctx ends the loop; stop cancels it.
 	ctx  context.Context
@@ -56,6 +57,8 @@ type owner struct {
 	groups      map[dispatch.GroupID]*groupState
 	cache       *tailCache
 	outstanding int
+	// rejected are the messages that workers made dead letters in this turn.
+	rejected map[place]struct{}
 	// broken is the store's error; after it nothing is accepted any more.
 	broken error
 }
@@ -162,6 +165,7 @@ func (o *owner) turn(first command) {
 	o.m.Tick(t.now)
 	o.m.Match(t.now)
 	o.carryOut(t, o.m.Take())
+	clear(o.rejected)
 	o.submit(t)
 }
 

@@ -72,6 +72,7 @@ type pulled struct {
 
 type pulledItem struct {
 	dispatch.Item
+	group   string
 	message *store.Message // nil when it has to be read from the store
 }
 
@@ -165,6 +166,7 @@ func (o *owner) read(got pulled) []Delivery {
 		}
 		o.observer.QueueTime(now.Sub(m.Stored))
 		out = append(out, toDelivery(it, m))
+		o.released(now, it, m)
 	}
 	o.metrics.Deliveries.Add(int64(len(out)))
 	return out

@@ -46,7 +46,8 @@ func (b *Broker) recoverTopics(changes *store.Batch) error {
 		next, failed = b.store.NextBucket(r.ID)
 		if failed == nil {
 			cfg := configured(b.opts.Topics, topicConfig(r))
-			b.topics[r.Name] = b.newOwner(r.ID, cfg, next)
+			o := b.newOwner(r.ID, cfg, next)
+			b.join(o, wall(), func() { b.topics[r.Name] = o }) // limits before groups and their accounts
 			changes.PutTopic(topicRecord(r.ID, cfg, r.Created))
 		}
 		return failed == nil
@@ -148,6 +149,7 @@ func (o *owner) recoverGroup(id dispatch.GroupID, g *groupState) error {
 		o.store.EachCursor(uint32(id), func(r store.Cursor) bool { o.m.RestoreCursor(id, cursorState(r)); return true }),
 		o.store.EachLease(uint32(id), func(r store.Lease) bool { o.m.RestoreLease(leaseState(r)); return true }),
 		o.store.EachHold(uint32(id), func(r store.Hold) bool { o.m.RestoreHold(id, hold(r)); return true }),
+		o.store.EachAccount(uint32(id), func(r store.Account) bool { o.m.RestoreAccount(id, account(r)); return true }),
 		o.store.EachSubscription(uint32(id), func(r store.Subscription) bool {
 			o.m.RestoreSubscription(subscriptionState(r))
 			return true

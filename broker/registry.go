@@ -106,7 +106,7 @@ func commit(st *store.Store, batch *store.Batch) error {
 
 func (b *Broker) newOwner(id uint16, cfg TopicConfig, nextBucket uint64) *owner {
 	ctx, stop := context.WithCancel(b.runCtx)
-	return &owner{
+	o := &owner{
 		id: id, name: cfg.Name, cfg: cfg, ctx: ctx, stop: stop,
 		store: b.store, log: b.opts.Log, observer: b.opts.Observer, metrics: &b.metrics,
 		notify: b.opts.OnUnsubscribe, maxDead: b.opts.MaxDeadLetters,
@@ -114,10 +114,15 @@ func (b *Broker) newOwner(id uint16, cfg TopicConfig, nextBucket uint64) *owner 
 		pending:  make(chan *turn, maxTurns),
 		held:     make(chan *turn, maxTurns),
 		done:     make(chan struct{}),
-		m:        dispatch.New(cfg.dispatch(id, nextBucket, b.store.Epoch())),
 		groups:   map[dispatch.GroupID]*groupState{},
 		cache:    newTailCache(b.opts.TailCacheBytes),
+		notices:  b.notices,
+		rejected: map[place]struct{}{},
 	}
+	machine := cfg.dispatch(id, nextBucket, b.store.Epoch())
+	machine.CostOf = o.costOf
+	o.m = dispatch.New(machine)
+	return o
 }
 
 // CreateGroup creates a consumer group on its parent topic and returns when it is

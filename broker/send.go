@@ -77,7 +77,12 @@ func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 		if err != nil {
 			return nil, err
 		}
+		level, err := checkStamps(m.Properties)
+		if err != nil {
+			return nil, err
+		}
 		p := &c.parts[part]
+		p.request.Level = moreImportant(p.request.Level, level)
 		c.places[i].part, c.places[i].index = part, len(p.messages)
 		p.request.Messages = append(p.request.Messages, dispatch.MessageMeta{Size: len(m.Body), Deadline: deadline})
 		p.messages = append(p.messages, toStored(m, stored, deadline))
@@ -91,11 +96,8 @@ func newBucketRequest(m *Message) (dispatch.AppendRequest, error) {
 		return dispatch.AppendRequest{}, err
 	}
 	cell, err := lite.Resolve(m.Lite, m.Properties[lite.PropertyUser], m.Properties[lite.PropertyModel])
-	return dispatch.AppendRequest{Name: m.Lite, Cell: cell, Level: defaultLevel}, err
+	return dispatch.AppendRequest{Name: m.Lite, Cell: cell, Level: unstamped}, err
 }
-
-// defaultLevel is the importance of a bucket that nobody gave one: L1.
-const defaultLevel = 1
 
 func messageDeadline(properties map[string]string) (time.Time, error) {
 	v, ok := properties[lite.PropertyDeadline]
@@ -120,7 +122,7 @@ func (c *sendCommand) apply(o *owner, t *turn) {
 		for j, m := range p.messages {
 			off := at.First + dispatch.Offset(j)
 			t.batch.PutMessage(uint64(at.Bucket), uint64(off), m)
-			o.cache.put(messageKey{at.Bucket, off}, m)
+			o.cache.put(messageKey{at.Bucket, off}, p.request.Name, m)
 		}
 		t.appended = append(t.appended, appendedTail{at.Bucket, at.First + dispatch.Offset(len(p.messages))})
 	}

@@ -53,12 +53,11 @@ func (c *ackCommand) apply(o *owner, t *turn) {
 		if c.errs[i] != nil {
 			continue
 		}
-		if err := o.m.Ack(t.now, h); err != nil {
-			o.metrics.StaleAcks.Add(1)
+		err := o.m.Ack(t.now, h)
+		o.countSettled(t.now, h, ThenAck, err)
+		if err != nil {
 			c.errs[i] = dispatchError(err)
-			continue
 		}
-		o.metrics.Acks.Add(1)
 	}
 	t.after = append(t.after, c)
 }
@@ -82,7 +81,7 @@ func (c *settleCommand) apply(o *owner, t *turn) {
 }
 
 // settle routes one handle to its owner.
-func (b *Broker) settle(ctx context.Context, topic, group, handle string, durable bool, f func(m *dispatch.Machine, now time.Time, h dispatch.Handle) error) error {
+func (b *Broker) settle(ctx context.Context, topic, group, handle string, durable bool, f func(o *owner, now time.Time, h dispatch.Handle) error) error {
 	o, g, err := b.route(ctx, topic, group)
 	if err != nil {
 		return err
@@ -94,7 +93,7 @@ func (b *Broker) settle(ctx context.Context, topic, group, handle string, durabl
 	return o.call(ctx, &settleCommand{
 		reply:   newReply(),
 		durable: durable,
-		settle:  func(now time.Time) error { return f(o.m, now, h) },
+		settle:  func(now time.Time) error { return f(o, now, h) },
 	})
 }
 
@@ -106,12 +105,10 @@ func (b *Broker) settle(ctx context.Context, topic, group, handle string, durabl
 // Errors: ErrInvalidHandle; suspend.ErrNegative and suspend.ErrTooLong, with
 // nothing changed.
 func (b *Broker) Suspend(ctx context.Context, topic, group, handle string, d time.Duration, by, reason string) error {
-	return b.settle(ctx, topic, group, handle, false, func(m *dispatch.Machine, now time.Time, h dispatch.Handle) error {
-		if err := m.Suspend(now, h, d, by, reason); err != nil {
-			return err
-		}
-		b.metrics.Suspends.Add(1)
-		return nil
+	return b.settle(ctx, topic, group, handle, false, func(o *owner, now time.Time, h dispatch.Handle) error {
+		err := o.m.Suspend(now, h, d, by, reason)
+		o.countSettled(now, h, ThenSuspend, err)
+		return err
 	})
 }
 
@@ -122,9 +119,9 @@ func (b *Broker) ChangeInvisible(ctx context.Context, topic, group, handle strin
 		return "", err
 	}
 	var renewed dispatch.Handle
-	err := b.settle(ctx, topic, group, handle, false, func(m *dispatch.Machine, now time.Time, h dispatch.Handle) error {
+	err := b.settle(ctx, topic, group, handle, false, func(o *owner, now time.Time, h dispatch.Handle) error {
 		var err error
-		renewed, err = m.ChangeInvisible(now, h, d)
+		renewed, err = o.m.ChangeInvisible(now, h, d)
 		return err
 	})
 	if err != nil {
@@ -136,8 +133,11 @@ func (b *Broker) ChangeInvisible(ctx context.Context, topic, group, handle strin
 // DeadLetter moves the message to the group's dead letters, in one atomic write. A
 // stale handle gives ErrStaleHandle and has no effect.
 func (b *Broker) DeadLetter(ctx context.Context, topic, group, handle, reason string) error {
-	return b.settle(ctx, topic, group, handle, true, func(m *dispatch.Machine, now time.Time, h dispatch.Handle) error {
-		return m.DeadLetter(now, h, reason)
+	return b.settle(ctx, topic, group, handle, true, func(o *owner, now time.Time, h dispatch.Handle) error {
+		o.reject(h)
+		err := o.m.DeadLetter(now, h, reason)
+		o.countSettled(now, h, ThenReject, err)
+		return err
 	})
 }
 

@@ -2,9 +2,11 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/quota"
 )
@@ -35,28 +37,86 @@ type Settlement struct {
 	By, Reason string
 }
 
-// SettleWith is Ack, Suspend, ChangeInvisible and DeadLetter for workers that know what
-// the call used: the limits it was charged to are corrected in the same write. The
-// handle is the one of the lease that ThenRetry began, else it is empty.
+// validate names the field that is out of its limits.
+func (s *Settlement) validate() error {
+	switch {
+	case s.Then > ThenReject:
+		return fmt.Errorf("%w: settlement %d", ErrInvalidArgument, s.Then)
+	case s.Outcome > quota.Unsent:
+		return fmt.Errorf("%w: outcome %d", ErrInvalidArgument, s.Outcome)
+	case s.Then == ThenRetry:
+		if err := durationInRange("retry", s.For, 0, maxInvisible); err != nil {
+			return err
+		}
+	}
+	for _, n := range []struct {
+		field        string
+		v, low, high int64
+	}{
+		{"tokens", s.Tokens, -1, maxUsage},
+		{"output tokens", s.OutputTokens, -1, maxUsage},
+		{"bytes out", s.BytesOut, 0, maxUsage},
+		{"latency", int64(s.Latency), 0, int64(renewMax)},
+	} {
+		if n.v < n.low || n.v > n.high {
+			return fmt.Errorf("%w: %s %d is outside %d to %d", ErrInvalidArgument, n.field, n.v, n.low, n.high)
+		}
+	}
+	return nil
+}
+
+const (
+	// maxUsage bounds the tokens and bytes of one call.
+	maxUsage = 1 << 40
+	// renewMax bounds the latency of one call: no lease lives longer.
+	renewMax = 12 * time.Hour
+)
+
+func (s *Settlement) then() dispatch.Then {
+	switch s.Then {
+	case ThenSuspend:
+		return dispatch.ThenSuspend(s.For, s.By, s.Reason)
+	case ThenRetry:
+		return dispatch.ThenRetry(s.For)
+	case ThenReject:
+		return dispatch.ThenReject(s.Reason)
+	default:
+		return dispatch.ThenAck()
+	}
+}
+
+// SettleWith is Ack, Suspend, ChangeInvisible or DeadLetter for workers that know what
+// the call used: the limits it was charged to are corrected in the same write. A message
+// whose lease ended before is settled and corrects nothing.
 //
 // Errors: those of the method that Then stands for; ErrInvalidArgument for a value out
 // of its limits.
-func (b *Broker) SettleWith(ctx context.Context, topic, group, handle string, s Settlement) (string, error) {
-	switch s.Then {
-	case ThenAck:
-		errs, err := b.Ack(ctx, topic, group, []string{handle})
-		if err == nil {
-			err = errs[0]
+func (b *Broker) SettleWith(ctx context.Context, topic, group, handle string, s Settlement) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	return b.settle(ctx, topic, group, handle, s.Then == ThenReject, func(o *owner, now time.Time, h dispatch.Handle) error {
+		if s.Then == ThenReject {
+			o.reject(h)
 		}
-		return "", err
-	case ThenSuspend:
-		return "", b.Suspend(ctx, topic, group, handle, s.For, s.By, s.Reason)
-	case ThenRetry:
-		return b.ChangeInvisible(ctx, topic, group, handle, s.For)
-	case ThenReject:
-		return "", b.DeadLetter(ctx, topic, group, handle, s.Reason)
-	default:
-		return "", fmt.Errorf("%w: settlement %d", ErrInvalidArgument, s.Then)
+		err := o.m.Settle(now, h, s.Settlement, s.then())
+		o.countSettled(now, h, s.Then, err)
+		return err
+	})
+}
+
+// countSettled notes how a message of a worker was settled.
+func (o *owner) countSettled(now time.Time, h dispatch.Handle, t Then, err error) {
+	switch {
+	case err == nil && t == ThenAck:
+		o.metrics.Acks.Add(1)
+	case err == nil && t == ThenSuspend:
+		o.metrics.Suspends.Add(1)
+	case errors.Is(err, dispatch.ErrStaleHandle):
+		o.metrics.StaleAcks.Add(1)
+	}
+	if err == nil && (t == ThenAck || t == ThenReject) {
+		o.ended(now, h.Group, h.Bucket, h.Offset, true)
 	}
 }
 
@@ -71,13 +131,15 @@ func (b *Broker) HoldFor(ctx context.Context, topic, group string, target suspen
 	if err != nil {
 		return suspend.Hold{}, err
 	}
-	if err := suspend.CheckDuration(d, maxSuspend); err != nil {
-		return suspend.Hold{}, err
-	}
 	var inForce suspend.Hold
 	err = o.call(ctx, &settleCommand{reply: newReply(), settle: func(now time.Time) error {
+		longest := o.groups[g].cfg.MaxSuspend
+		if err := suspend.CheckDuration(d, longest); err != nil {
+			return err
+		}
+		until := now.Add(min(suspend.RoundUp(d), longest))
 		var err error
-		inForce, err = o.m.ExtendHold(now, g, suspend.Hold{Target: target, Until: now.Add(suspend.RoundUp(d)), By: by, Reason: reason})
+		inForce, err = o.m.ExtendHold(now, g, suspend.Hold{Target: target, Until: until, By: by, Reason: reason})
 		return err
 	}})
 	return inForce, err

@@ -39,7 +39,7 @@ func (b *Broker) SetPolicy(ctx context.Context, doc *policy.Document) error {
 	if doc == nil {
 		return fmt.Errorf("%w: policy is nil, want a document", ErrInvalidArgument)
 	}
-	return b.steer(ctx, func(time.Time) { b.steering.policy = doc }, func(o *owner, now time.Time) { o.setPolicy(now, doc) })
+	return b.steer(ctx, func(time.Time) { b.steering.policy = doc }, func(o *owner, now time.Time) { o.m.SetPolicy(now, doc) })
 }
 
 // SetSignal scales a column or level in all parent topics, those to come included, and
@@ -49,7 +49,7 @@ func (b *Broker) SetSignal(ctx context.Context, s signal.Signal) error {
 	if err := s.Validate(); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	}
-	return b.steer(ctx, func(now time.Time) { b.steering.board.Put(now, s) }, func(o *owner, now time.Time) { o.setSignal(now, s) })
+	return b.steer(ctx, func(now time.Time) { b.steering.board.Put(now, s) }, func(o *owner, now time.Time) { o.m.SetSignal(now, s) })
 }
 
 // DropSignal forgets what a source said of a target; the target's limits come back
@@ -57,7 +57,7 @@ func (b *Broker) SetSignal(ctx context.Context, s signal.Signal) error {
 func (b *Broker) DropSignal(ctx context.Context, target suspend.Target, source string) error {
 	return b.steer(ctx,
 		func(now time.Time) { b.steering.board.Drop(now, target, source) },
-		func(o *owner, now time.Time) { o.dropSignal(now, target, source) })
+		func(o *owner, now time.Time) { o.m.DropSignal(now, target, source) })
 }
 
 // steer notes a change and queues it for every loop, in one order for all callers,
@@ -94,18 +94,12 @@ func (b *Broker) join(o *owner, now time.Time, publish func()) {
 	b.steering.mu.Lock()
 	defer b.steering.mu.Unlock()
 	if b.steering.policy != nil {
-		o.setPolicy(now, b.steering.policy)
+		o.m.SetPolicy(now, b.steering.policy)
 	}
 	for _, t := range b.steering.board.Targets(now) {
 		for _, s := range b.steering.board.Explain(now, t) {
-			o.setSignal(now, s.Signal)
+			o.m.SetSignal(now, s.Signal)
 		}
 	}
 	publish()
 }
-
-func (o *owner) setPolicy(now time.Time, doc *policy.Document) {}
-
-func (o *owner) setSignal(now time.Time, s signal.Signal) {}
-
-func (o *owner) dropSignal(now time.Time, t suspend.Target, source string) {}

@@ -79,7 +79,7 @@ func codecs() []codec {
 			func(r *Topic) ([]byte, []byte) { return appendTopicKey(nil, r.Name), r.appendValue(nil) }, decodeTopic),
 		codecOf("group", Group{
 			ID: 5, Name: "pool", Topic: "requests", Wildcard: true, StartLatest: true, InFlight: 4, MaxAttempts: 17,
-			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon,
+			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon, Unlimited: true,
 		}, drawGroup,
 			func(r *Group) ([]byte, []byte) { return appendGroupKey(nil, r.Name), r.appendValue(nil) }, decodeGroup),
 		codecOf("cursor", Cursor{
@@ -89,7 +89,7 @@ func codecs() []codec {
 			func(r *Cursor) ([]byte, []byte) { return appendCursorKey(nil, r.Group, r.Bucket), r.appendValue(nil) }, decodeCursor),
 		codecOf("lease", Lease{
 			Group: 5, Bucket: bucket7, Offset: 300, Until: noon.Add(time.Minute), First: noon, Attempt: 2,
-			Token: 4<<40 | 77, Client: "c@1", AutoRenew: true,
+			Token: 4<<40 | 77, Client: "c@1", AutoRenew: true, Ticket: []byte{1, 2, 3},
 		}, drawLease,
 			func(r *Lease) ([]byte, []byte) {
 				return appendLeaseKey(nil, r.Group, r.Bucket, r.Offset), r.appendValue(nil)
@@ -120,6 +120,60 @@ func codecs() []codec {
 			func(r *Subscription) ([]byte, []byte) {
 				return appendSubscriptionKey(nil, r.Group, r.Client), r.appendValue(nil)
 			}, decodeSubscription),
+		codecOf("account", Account{Group: 5, Scope: 1, Name: "alice", Data: []byte{1, 0xfe, 7}}, drawAccount,
+			func(r *Account) ([]byte, []byte) {
+				return appendAccountKey(nil, r.Group, r.Scope, r.Name), r.appendValue(nil)
+			}, decodeAccount),
+	}
+}
+
+// oldRow is a record as an earlier version of it was written.
+type oldRow struct {
+	codec      string
+	key, value string // hex
+	want       any
+}
+
+var (
+	oldLease = oldRow{
+		"lease", "07000000050003000000000007000000000000012c", "0101e0a8faa6d23380d4f6a6d23302cd80808080800103634031",
+		Lease{
+			Group: 5, Bucket: bucket7, Offset: 300, Until: noon.Add(time.Minute), First: noon, Attempt: 2,
+			Token: 4<<40 | 77, Client: "c@1", AutoRenew: true,
+		},
+	}
+	oldGroup = oldRow{
+		"group", "03706f6f6c", "0105087265717565737473050411d00f8080bc8ac9d21380d4f6a6d233",
+		Group{
+			ID: 5, Name: "pool", Topic: "requests", Wildcard: true, StartLatest: true, InFlight: 4, MaxAttempts: 17,
+			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon,
+		},
+	}
+)
+
+// TestGoldenOld: what earlier versions wrote is read for ever, and what they could not
+// have written is not.
+func TestGoldenOld(t *testing.T) {
+	t.Parallel()
+	byName := map[string]codec{}
+	for _, c := range codecs() {
+		byName[c.name] = c
+	}
+	for _, r := range []oldRow{oldLease, oldGroup} {
+		key, value := unhex(t, r.key), unhex(t, r.value)
+		got, err := byName[r.codec].decode(key, value)
+		if err != nil || !reflect.DeepEqual(got, r.want) {
+			t.Errorf("%s of version 1: got %+v, %v, want %+v", r.codec, got, err, r.want)
+		}
+	}
+	lease := append(unhex(t, oldLease.value), 0) // a ticket behind version 1
+	if _, err := byName["lease"].decode(unhex(t, oldLease.key), lease); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("lease of version 1 with a ticket: error %v", err)
+	}
+	group := unhex(t, oldGroup.value)
+	group[1] |= 1 << groupUnlimited
+	if _, err := byName["group"].decode(unhex(t, oldGroup.key), group); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("group of version 1 without limits: error %v", err)
 	}
 }
 
@@ -189,6 +243,7 @@ func drawGroup(t *rapid.T) Group {
 		ID: rapid.Uint32().Draw(t, "id"), Name: text(t), Topic: text(t), Wildcard: rapid.Bool().Draw(t, "w"),
 		Exclusive: rapid.Bool().Draw(t, "e"), StartLatest: rapid.Bool().Draw(t, "l"), InFlight: number[int](t),
 		MaxAttempts: number[int](t), ClientQuota: number[int](t), MaxSuspend: number[time.Duration](t), Created: drawTime(t),
+		Unlimited: rapid.Bool().Draw(t, "u"),
 	}
 }
 
@@ -206,7 +261,14 @@ func drawLease(t *rapid.T) Lease {
 	return Lease{
 		Group: rapid.Uint32().Draw(t, "group"), Bucket: rapid.Uint64().Draw(t, "bucket"), Offset: rapid.Uint64().Draw(t, "offset"),
 		Until: drawTime(t), First: drawTime(t), Attempt: rapid.Uint32().Draw(t, "attempt"), Token: rapid.Uint64().Draw(t, "token"),
-		Client: text(t), AutoRenew: rapid.Bool().Draw(t, "renew"),
+		Client: text(t), AutoRenew: rapid.Bool().Draw(t, "renew"), Ticket: nilIfEmpty(someBytes.Draw(t, "ticket")),
+	}
+}
+
+func drawAccount(t *rapid.T) Account {
+	return Account{
+		Group: rapid.Uint32().Draw(t, "group"), Scope: rapid.Byte().Draw(t, "scope"), Name: text(t),
+		Data: nilIfEmpty(someBytes.Draw(t, "data")),
 	}
 }
 
@@ -270,6 +332,10 @@ func TestGolden(t *testing.T) {
 	}
 	b.WriteString("version\n  " + hex.EncodeToString([]byte{tableMeta, metaVersion}) + "\n  " + hex.EncodeToString(encodeVersion(formatVersion)) + "\n")
 	b.WriteString("counter\n  " + hex.EncodeToString(appendCounterKey(nil, counterDeadLetter, 5)) + "\n  d804\n")
+
+	for _, r := range []oldRow{oldLease, oldGroup} {
+		b.WriteString(r.codec + "-1\n  " + r.key + "\n  " + r.value + "\n")
+	}
 
 	file := filepath.Join("testdata", "golden.txt")
 	want, err := os.ReadFile(file)
@@ -363,6 +429,12 @@ func fuzz(f *testing.F, name string) {
 		f.Add(key[:1], value[:1])
 		f.Add(key, value[:len(value)/2])
 		f.Add(key, append([]byte{1}, bytes.Repeat([]byte{0xff}, 12)...))
+		for _, r := range []oldRow{oldLease, oldGroup} {
+			if r.codec == name {
+				old, _ := hex.DecodeString(r.value)
+				f.Add(key, old)
+			}
+		}
 		f.Fuzz(func(t *testing.T, key, value []byte) { checkDecode(t, c, key, value) })
 		return
 	}
@@ -379,6 +451,7 @@ func FuzzHold(f *testing.F)         { fuzz(f, "hold") }
 func FuzzExpiry(f *testing.F)       { fuzz(f, "expiry") }
 func FuzzDeadLetter(f *testing.F)   { fuzz(f, "deadletter") }
 func FuzzSubscription(f *testing.F) { fuzz(f, "subscription") }
+func FuzzAccount(f *testing.F)      { fuzz(f, "account") }
 
 func FuzzMeta(f *testing.F) {
 	f.Add(encodeVersion(formatVersion))

@@ -114,17 +114,25 @@ func (m *Message) appendValue(dst []byte) []byte {
 	return append(m.appendHeader(dst), m.Body...)
 }
 
-// decodeMessage takes ownership of value: Body is a part of it.
-func decodeMessage(value []byte) (*Message, error) {
+// splitMessage takes a value apart without copying it.
+func splitMessage(value []byte) (header, body []byte, err error) {
 	if len(value) == 0 || value[0] != messageVersion {
-		return nil, fmt.Errorf("%w: message: unknown record version", ErrCorrupt)
+		return nil, nil, fmt.Errorf("%w: message: unknown record version", ErrCorrupt)
 	}
 	n, k := binary.Uvarint(value[1:])
 	if k <= 0 || n > uint64(len(value)-1-k) {
-		return nil, fmt.Errorf("%w: message: header length exceeds the value", ErrCorrupt)
+		return nil, nil, fmt.Errorf("%w: message: header length exceeds the value", ErrCorrupt)
 	}
-	body := value[1+k+int(n):]
-	d := &decoder{rest: string(value[1+k : 1+k+int(n)])}
+	return value[1+k : 1+k+int(n)], value[1+k+int(n):], nil
+}
+
+// decodeMessage takes ownership of value: Body is a part of it.
+func decodeMessage(value []byte) (*Message, error) {
+	header, body, err := splitMessage(value)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoder{rest: string(header)}
 	m := &Message{
 		BodyEncoding: d.byte(),
 		Born:         d.time(),

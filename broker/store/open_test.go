@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func TestOpenRefuses(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"newer version", []byte{tableMeta, metaVersion}, encodeVersion(formatVersion + 1), ErrVersion, "the folder has version 2, this program reads 1"},
+		{"newer version", []byte{tableMeta, metaVersion}, encodeVersion(formatVersion + 1), ErrVersion, "the folder has version 3, this program reads 1 to 2"},
 		{"version 0", []byte{tableMeta, metaVersion}, encodeVersion(0), ErrVersion, "version 0"},
 		{"damaged version", []byte{tableMeta, metaVersion}, []byte("PENSTOCX\x00\x00\x00\x01"), ErrCorrupt, "version record"},
 		{"missing version", []byte{tableMeta, metaVersion}, nil, ErrCorrupt, "no version record"},
@@ -76,6 +77,39 @@ func TestOpenRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOpenRaisesOlderVersion: a folder of the version before this one opens with what
+// is in it, and says at once that the older program must not open it any more.
+func TestOpenRaisesOlderVersion(t *testing.T) {
+	t.Parallel()
+	fs := vfs.NewCrashableMem()
+	if err := openMem(t, fs).Close(); err != nil {
+		t.Fatal(err)
+	}
+	rewrite(t, fs, []byte{tableMeta, metaVersion}, encodeVersion(1))
+	lease, value := unhex(t, oldLease.key), unhex(t, oldLease.value)
+	rewrite(t, fs, lease, value)
+	s := openMem(t, fs)
+	if s.Epoch() != 2 {
+		t.Errorf("epoch %d, want 2", s.Epoch())
+	}
+	disk := fs.CrashClone(vfs.CrashCloneCfg{}) // the power fails before anything is written
+	var got []Lease
+	if err := s.EachLease(5, func(l Lease) bool { got = append(got, l); return true }); err != nil || len(got) != 1 || got[0].Ticket != nil {
+		t.Errorf("leases %+v, %v, want the old one without a ticket", got, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openMem(t, disk)
+	version, err := s.get([]byte{tableMeta, metaVersion})
+	if err != nil || !bytes.Equal(version, encodeVersion(formatVersion)) {
+		t.Errorf("version record %x, %v, want that of version %d", version, err, formatVersion)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }
 

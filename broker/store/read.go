@@ -42,12 +42,17 @@ func readError(err error) error {
 
 // scan calls fn for the keys from lower to before upper, until it returns false or
 // an error. key and value are only good during the call.
-func (s *Store) scan(lower, upper []byte, fn func(key, value []byte) (bool, error)) (err error) {
+func (s *Store) scan(lower, upper []byte, fn func(key, value []byte) (bool, error)) error {
 	if !s.users.enter() {
 		return ErrClosed
 	}
 	defer s.users.leave()
-	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	return scan(s.db, lower, upper, fn)
+}
+
+// scan is Store.scan over the engine or one of its snapshots.
+func scan(r pebble.Reader, lower, upper []byte, fn func(key, value []byte) (bool, error)) (err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return readError(err)
 	}
@@ -134,9 +139,8 @@ func (s *Store) Messages(bucket, from uint64, limit int) ([]MessageAt, error) {
 	}
 	var out []MessageAt
 	err := s.scan(appendMessageKey(nil, bucket, from), appendMessageKey(nil, bucket, math.MaxUint64), func(key, value []byte) (bool, error) {
-		k := keyFields{rest: key[1+8:]}
-		off := k.uint64()
-		if err := k.err("message"); err != nil {
+		off, err := messageOffset(key)
+		if err != nil {
 			return false, err
 		}
 		m, err := decodeMessage(bytes.Clone(value))
@@ -147,6 +151,52 @@ func (s *Store) Messages(bucket, from uint64, limit int) ([]MessageAt, error) {
 		return len(out) < limit, nil
 	})
 	return out, err
+}
+
+func messageOffset(key []byte) (uint64, error) {
+	k := keyFields{rest: key[1+8:]}
+	off := k.uint64()
+	return off, k.err("message")
+}
+
+// FindProperty looks for the first of up to limit messages of a bucket, from an offset
+// on, that has the property. It returns that message's offset, or else where to go on,
+// and how many it looked at: fewer than limit at the bucket's end.
+//
+// REQUIRES: as Messages.
+func (s *Store) FindProperty(bucket, from uint64, p Property, limit int) (off uint64, found bool, seen int, err error) {
+	off = from
+	if limit <= 0 {
+		return off, false, 0, nil
+	}
+	err = s.scan(appendMessageKey(nil, bucket, from), appendMessageKey(nil, bucket, math.MaxUint64), func(key, value []byte) (bool, error) {
+		var err error
+		if off, err = messageOffset(key); err != nil {
+			return false, err
+		}
+		seen++
+		if found, err = hasProperty(value, p); err != nil || found {
+			return false, err
+		}
+		off++
+		return seen < limit, nil
+	})
+	return off, found, seen, err
+}
+
+// hasProperty looks into an encoded message. Almost none has the value anywhere, and
+// those are not taken apart.
+func hasProperty(value []byte, p Property) (bool, error) {
+	header, _, err := splitMessage(value)
+	if err != nil || !bytes.Contains(header, []byte(p.Value)) {
+		return false, err
+	}
+	m, err := decodeMessage(value)
+	if err != nil {
+		return false, err
+	}
+	v, ok := m.Property(p.Key)
+	return ok && v == p.Value, nil
 }
 
 // Bucket returns the record of a bucket, and whether there is one. Most calls are

@@ -1,0 +1,118 @@
+package broker
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/penstockmq/penstock/broker/dispatch"
+)
+
+// notices carries what OnRelease and OnDiscard are told from the owner loops and the
+// polls to the one goroutine that calls them. Nobody waits for it: what finds the queue
+// full is dropped and counted.
+//
+// A nil *notices is one that nobody listens to; all its methods do nothing.
+type notices struct {
+	// Immutable after newNotices.
+	onRelease func(Released)
+	onDiscard func(Discarded)
+	dropped   *atomic.Int64
+	queue     chan notice
+	stop      chan struct{}
+	ended     chan struct{}
+
+	// snapshots counts those that wait in the queue.
+	snapshots atomic.Int64
+
+	// running are the deliveries that OnRelease was told of and that have not ended.
+	// Owned by run.
+	running map[place]Released
+}
+
+// place names a message of a group.
+type place struct {
+	group  dispatch.GroupID
+	bucket dispatch.BucketID
+	offset dispatch.Offset
+}
+
+// notice is one thing to tell.
+type notice interface{ tell(n *notices) }
+
+const (
+	// maxRunning bounds the deliveries that are followed to their end.
+	maxRunning = 1 << 20
+	// closeWait is how long Close goes on telling what was queued.
+	closeWait = 5 * time.Second
+)
+
+func newNotices(o Options, dropped *atomic.Int64) *notices {
+	if o.OnRelease == nil && o.OnDiscard == nil {
+		return nil
+	}
+	return &notices{
+		onRelease: o.OnRelease, onDiscard: o.OnDiscard, dropped: dropped,
+		queue: make(chan notice, o.MaxNotices), stop: make(chan struct{}), ended: make(chan struct{}),
+		running: map[place]Released{},
+	}
+}
+
+// run tells until close; then, for a while, what was queued before.
+func (n *notices) run() {
+	if n == nil {
+		return
+	}
+	defer close(n.ended)
+	for {
+		select {
+		case x := <-n.queue:
+			x.tell(n)
+		case <-n.stop:
+			n.drain(time.Now().Add(closeWait))
+			return
+		}
+	}
+}
+
+// drain empties the queue. After until it only lets go of what is there.
+func (n *notices) drain(until time.Time) {
+	for {
+		select {
+		case x := <-n.queue:
+			if time.Now().Before(until) {
+				x.tell(n)
+				continue
+			}
+			n.dropped.Add(1)
+			if r, ok := x.(*discardedRanges); ok {
+				r.close(n)
+			}
+		default:
+			return
+		}
+	}
+}
+
+// close ends run and waits for it. The loops have ended: nothing is queued any more
+// but what a poll reads that was under way.
+func (n *notices) close() {
+	if n == nil {
+		return
+	}
+	close(n.stop)
+	<-n.ended
+}
+
+func (n *notices) put(x notice) bool {
+	select {
+	case n.queue <- x:
+		return true
+	default:
+		n.dropped.Add(1)
+		return false
+	}
+}
+
+func (n *notices) wantsDiscards() bool { return n != nil && n.onDiscard != nil }
+
+func (n *notices) wantsReleases() bool { return n != nil && n.onRelease != nil }
