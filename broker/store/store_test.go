@@ -60,6 +60,12 @@ func TestRecordsSurviveReopen(t *testing.T) {
 	expiry := Expiry{At: noon, Bucket: bucket7, Name: "a__m"}
 	letter := DeadLetter{Group: 5, Seq: 1, Topic: "requests", Lite: "a__m", Message: &m}
 	sub := Subscription{Group: 5, Client: "c", Names: []string{"a__m"}}
+	accounts := []Account{
+		{Group: 5, Scope: 0, Name: "a__m", Data: []byte{1}},
+		{Group: 5, Scope: 1, Name: "a", Data: []byte{2, 0}},
+		{Group: 5, Scope: 1, Name: "b", Data: []byte{3}},
+		{Group: 5, Scope: 4, Data: []byte{4}},
+	}
 
 	s := openMem(t, fs)
 	write(t, s, Durable, func(b *Batch) {
@@ -73,6 +79,9 @@ func TestRecordsSurviveReopen(t *testing.T) {
 		b.PutExpiry(&expiry)
 		b.PutDeadLetter(&letter)
 		b.PutSubscription(&sub)
+		for i := range accounts { // not in the order of their keys
+			b.PutAccount(&accounts[len(accounts)-1-i])
+		}
 		b.PutNextTopicID(4)
 		b.PutNextGroupID(6)
 		b.PutNextBucket(3, 1000)
@@ -97,6 +106,7 @@ func TestRecordsSurviveReopen(t *testing.T) {
 	add(nil, s.EachLease(5, func(r Lease) bool { got = append(got, r); return true }))
 	add(nil, s.EachHold(5, func(r Hold) bool { got = append(got, r); return true }))
 	add(nil, s.EachSubscription(5, func(r Subscription) bool { got = append(got, r); return true }))
+	add(nil, s.EachAccount(5, func(r Account) bool { got = append(got, r); return true }))
 	add(s.Message(bucket7, 2))
 	add(s.DueExpiry(noon, 10))
 	add(s.DeadLetter(5, 1))
@@ -107,6 +117,7 @@ func TestRecordsSurviveReopen(t *testing.T) {
 	add(s.NextDeadLetter(5))
 	want := []any{
 		topic, nil, group, nil, bucket, nil, cursor, nil, lease, nil, hold, nil, sub, nil,
+		accounts[0], accounts[1], accounts[2], accounts[3], nil,
 		&m,
 		[]Expiry{expiry},
 		&letter,
@@ -328,6 +339,7 @@ func fillTopicAndGroup(b *Batch, topic uint16, group uint32) {
 	b.PutLease(&Lease{Group: group, Bucket: id})
 	b.PutHold(&Hold{Group: group, Name: "n"})
 	b.PutSubscription(&Subscription{Group: group, Client: "c"})
+	b.PutAccount(&Account{Group: group, Scope: 1, Name: "u", Data: []byte{1}})
 	b.PutDeadLetter(&DeadLetter{Group: group, Seq: 1, Message: message("m")})
 }
 
@@ -382,6 +394,7 @@ func TestDeleteEach(t *testing.T) {
 		func(b *Batch) { b.DeleteLease(10, id, 0) },
 		func(b *Batch) { b.DeleteHold(10, 0, "n") },
 		func(b *Batch) { b.DeleteSubscription(10, "c") },
+		func(b *Batch) { b.DeleteAccount(10, 1, "u") },
 		func(b *Batch) { b.DeleteDeadLetter(10, 1) },
 		func(b *Batch) { b.DeleteExpiry(noon, 1) },
 	} {
