@@ -27,8 +27,9 @@ const (
 // an instant depends on the signals and the instant alone, not on how often it was asked: between two calls the board
 // lives through everything that fell due in between, in order.
 //
-// Each call takes now. A now that goes back is taken for the latest seen of the target, so nothing rises early; a clock
-// that was set back by more than clockTolerance starts the target anew from there.
+// Each call takes now. A now that goes back a little is taken for the latest seen of the target, so nothing rises early. A
+// clock that was set back by more than clockTolerance draws the target's signals in: none lasts longer from then on than
+// it was to last in all. The same holds for a signal of a process whose clock is ahead.
 type Board struct {
 	targets map[suspend.Target]*entry
 }
@@ -58,11 +59,13 @@ func (b *Board) Put(now time.Time, s Signal) {
 		b.targets[s.Target] = e
 	}
 	e.advance(now)
-	e.sources[s.Source] = s
+	e.sources[s.Source] = s.drawnIn(now)
+	e.prune()
 	if len(e.sources) > MaxSources {
 		e.forgetOne()
 	}
 	e.settle()
+	b.release(s.Target, e)
 }
 
 // Drop forgets what a source said of a target. The factor then rises gradually.
@@ -148,6 +151,19 @@ func (s Signal) effective(now time.Time) (permille int64, stale bool) {
 	return Full, false
 }
 
+// drawnIn is s as if it had been made no later than now.
+func (s Signal) drawnIn(now time.Time) Signal {
+	ahead := s.At.Sub(now)
+	if ahead <= 0 {
+		return s
+	}
+	s.At = now
+	if !s.Until.IsZero() {
+		s.Until = s.Until.Add(-ahead)
+	}
+	return s
+}
+
 // advance lives through all that fell due until now: signals that end one by one, and the rise between their ends.
 func (e *entry) advance(now time.Time) {
 	if now.Before(e.seen) {
@@ -155,6 +171,9 @@ func (e *entry) advance(now time.Time) {
 			return
 		}
 		e.seen, e.rising = now, now // the clock was set back; a rise begins anew rather than stand still for as long
+		for source, s := range e.sources {
+			e.sources[source] = s.drawnIn(now)
+		}
 	}
 	for {
 		allowed, end := e.allowed(e.seen)
