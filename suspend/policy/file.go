@@ -1,11 +1,9 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,11 +24,12 @@ const (
 	busyMax = 200 * time.Millisecond
 )
 
-// File is a policy document that follows a file. A change acts within a second; one that cannot be read or parsed is
-// logged, and the document before it stays.
+// File is a policy document that follows a file, or a directory whose *.yaml and *.yml files make up one document. A change acts
+// within a second; one that cannot be read or parsed is logged, and the document before it stays.
 //
-// Replace the file by renaming a complete one over it, as editors and Kubernetes do. A file that is written in place may
-// be read half-written; then the first half acts, if it happens to be a document, until the second is there.
+// Replace a file by renaming a complete one over it, as editors and Kubernetes do. A file that is written in place may
+// be read half-written; then the first half acts, if it happens to be a document, until the second is there. Files of a
+// directory that belong together are best swapped together, by a link to their folder, as a ConfigMap volume does.
 //
 // Current and Changed may be called from any goroutine. All else is owned by the goroutine in Run.
 type File struct {
@@ -46,28 +45,31 @@ type File struct {
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
 
-	seen    []byte // the content that was parsed last, well or not
+	seen    []Part // the content that was parsed last, well or not
 	failing string // the last read error that was logged; empty after a successful read
 }
 
-// OpenFile reads the document at path, which must be a good one: at start there is none before it. The file is followed
-// while Run runs.
-func OpenFile(path string, log *slog.Logger) (*File, error) {
-	data, err := read(path)
+// Open reads the document at path, a file or a directory. It must be a good one: at start there is none before it. It is
+// followed while Run runs.
+func Open(path string, log *slog.Logger) (*File, error) {
+	parts, err := read(path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("read policy file: %w", err)
+		return nil, fmt.Errorf("read policy: %w", err)
 	}
-	doc, err := Parse(data)
+	doc, err := ParseParts(parts)
 	if err != nil {
-		return nil, fmt.Errorf("policy file %s: %w", path, err)
+		return nil, fmt.Errorf("policy %s: %w", path, err)
 	}
 	f := &File{
-		path: path, log: log, pollEvery: pollEvery, seen: data,
+		path: path, log: log, pollEvery: pollEvery, seen: parts,
 		changed: make(chan struct{}), closing: make(chan struct{}),
 	}
 	f.current.Store(doc)
 	return f, nil
 }
+
+// OpenFile is Open; the name says what most give it.
+func OpenFile(path string, log *slog.Logger) (*File, error) { return Open(path, log) }
 
 // Current is the document in force.
 func (f *File) Current() *Document { return f.current.Load() }
@@ -92,7 +94,7 @@ func (f *File) Run(ctx context.Context) error {
 	poll := time.NewTicker(f.pollEvery)
 	defer poll.Stop()
 	for {
-		// Before the first wait, too: the file may have changed since OpenFile.
+		// Before the first wait, too: the file may have changed since Open.
 		f.check()
 		select {
 		case <-ctx.Done():
@@ -111,9 +113,13 @@ func (f *File) Run(ctx context.Context) error {
 // watch asks for notifications about the folder, not the file: a rename over the file, or of the link ..data that a
 // ConfigMap volume swaps, ends a watch on the file itself. Without notifications polling alone does the work.
 func (f *File) watch() (<-chan fsnotify.Event, <-chan error, func()) {
+	folder := filepath.Dir(f.path)
+	if info, err := os.Stat(f.path); err == nil && info.IsDir() {
+		folder = f.path
+	}
 	w, err := fsnotify.NewWatcher()
 	if err == nil {
-		if err = w.Add(filepath.Dir(f.path)); err == nil {
+		if err = w.Add(folder); err == nil {
 			return w.Events, w.Errors, func() { _ = w.Close() } // nothing is lost with a watcher
 		}
 		_ = w.Close()
@@ -146,17 +152,17 @@ func settleFolder(ctx context.Context, events <-chan fsnotify.Event) {
 // check reads the file once and puts it in force if it is new and good. It compares contents, for neither time nor size need
 // change with them.
 func (f *File) check() {
-	data, err := read(f.path)
+	parts, err := read(f.path, f.seen)
 	if err != nil {
 		f.unreadable(err)
 		return
 	}
 	f.failing = ""
-	if bytes.Equal(data, f.seen) {
+	if sameParts(parts, f.seen) {
 		return
 	}
-	f.seen = data
-	doc, err := Parse(data)
+	f.seen = parts
+	doc, err := ParseParts(parts)
 	if err != nil {
 		f.log.Error("policy file refused, the policy before it stays", "path", f.path, "error", err)
 		return
@@ -183,14 +189,4 @@ func (f *File) announce() {
 	defer f.mu.Unlock()
 	close(f.changed)
 	f.changed = make(chan struct{})
-}
-
-// read reads a file up to one byte more than a document may have, so that Parse refuses a larger one.
-func read(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close() //nolint:errcheck // only read from
-	return io.ReadAll(io.LimitReader(file, MaxBytes+1))
 }

@@ -22,7 +22,7 @@ func (d *Document) Marshal() ([]byte, error) {
 		add(doc, "default_level", plain(levelName(d.level)))
 	}
 	lists := make(map[Section]*yaml.Node)
-	for _, r := range d.Rules() {
+	for _, r := range d.sorted() {
 		if lists[r.Section] == nil {
 			lists[r.Section] = &yaml.Node{Kind: yaml.SequenceNode}
 		}

@@ -94,10 +94,18 @@ func (rs *rules) each(f func(*Rule)) {
 // Rules is a copy of the rules that set limits: by section, the most specific level first, by name within a level.
 func (d *Document) Rules() []Rule {
 	list := make([]Rule, 0, d.Len())
-	for _, rs := range []*rules{&d.enforced, &d.shadow} {
-		rs.each(func(r *Rule) { list = append(list, *r) })
+	for _, r := range d.sorted() {
+		list = append(list, *r)
 	}
-	slices.SortFunc(list, func(a, b Rule) int { return a.compare(&b) })
+	return list
+}
+
+func (d *Document) sorted() []*Rule {
+	list := make([]*Rule, 0, d.Len())
+	for _, rs := range [...]*rules{&d.enforced, &d.shadow} {
+		rs.each(func(r *Rule) { list = append(list, r) })
+	}
+	slices.SortFunc(list, (*Rule).compare)
 	return list
 }
 
