@@ -24,6 +24,11 @@ type requestDocument struct {
 	FinishedAt int64     `json:"finished_at,omitempty"`
 	ExpiresAt  int64     `json:"expires_at,omitempty"` // its deadline
 	Error      *apiError `json:"error,omitempty"`      // failed only
+
+	// Queued only, each if it is known.
+	Position       *int64 `json:"position,omitempty"`        // how many of its bucket come before it
+	EstimatedStart string `json:"estimated_start,omitempty"` // RFC 3339, in UTC
+	WaitingFor     string `json:"waiting_for,omitempty"`     // the closed gate
 }
 
 func documentOf(r reply.Record) requestDocument {
@@ -76,8 +81,8 @@ func (x *exchange) async() error {
 		return nil
 	}
 	x.g.metrics.Async.Add(1)
-	if x.limits.Depth == 0 && x.limits.DepthBytes == 0 {
-		x.g.admission.untrack(time.Now(), x.place) // no cap asks for it
+	if x.rules.cell.Depth == 0 && x.rules.cell.DepthBytes == 0 {
+		x.g.admission.untrack(x.pass.place) // no cap asks for it
 	}
 	x.noteHandle()
 	if ctx.Err() != nil { // the caller has left without learning the id
@@ -85,7 +90,7 @@ func (x *exchange) async() error {
 		x.endRecord(err)
 		x.c.refuse(err)
 		x.withdraw()
-		x.g.admission.leave(time.Now(), x.place)
+		x.leave()
 		return nil
 	}
 	return x.accepted(rec)
@@ -95,7 +100,7 @@ func (x *exchange) accepted(rec reply.Record) error {
 	h := x.c.w.Header()
 	h.Set("Location", "/v1/requests/"+rec.ID)
 	h.Set("Preference-Applied", "respond-async")
-	setRetryAfter(h, max(pollHint, paceOf(x.limits, time.Now()).interval))
+	setRetryAfter(h, max(pollHint, paceOf(x.rules.cell, time.Now()).interval))
 	h.Set(headerRequestState, string(rec.State))
 	return x.c.json(http.StatusAccepted, documentOf(rec))
 }
@@ -155,7 +160,11 @@ func (g *Gateway) getRequest(c *call) error {
 		c.ended(rec, errDeadline)
 	case reply.StateQueued, reply.StateRunning:
 		setRetryAfter(c.w.Header(), pollHint)
-		return c.json(http.StatusAccepted, documentOf(rec))
+		d := documentOf(rec)
+		if rec.State == reply.StateQueued {
+			g.explain(c.r.Context(), rec, &d)
+		}
+		return c.json(http.StatusAccepted, d)
 	}
 	return nil
 }

@@ -32,11 +32,14 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error
 
 // fields are what the gateway reads of an OpenAI request.
 type fields struct {
-	model  string
-	stream bool
+	model     string
+	stream    bool
+	textBytes int64 // of the prompt
+	maxTokens int64 // the most that the answer may have; 0: not set
 }
 
-// parseBody reads "model" and "stream" from the top level of a JSON object and checks that all of it is JSON.
+// parseBody reads "model", "stream", the size of the prompt and the bound of the answer from the top level of a JSON object
+// and checks that all of it is JSON.
 //
 // It does not unmarshal into a struct: encoding/json takes "MODEL" for "model" and the last of two equal keys, where a
 // model server may take the first, and then a request would be charged to one model and run on another.
@@ -86,6 +89,12 @@ func (p *fieldParser) member(d *json.Decoder) error {
 	var skipped json.RawMessage
 	if err := d.Decode(&skipped); err != nil {
 		return badJSON(d, key, err)
+	}
+	switch key {
+	case "messages", "prompt", "input":
+		p.textBytes += textBytes(skipped)
+	case "max_tokens", "max_completion_tokens", "max_output_tokens":
+		p.maxTokens = max(p.maxTokens, wholeNumber(skipped))
 	}
 	return nil
 }

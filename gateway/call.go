@@ -31,6 +31,9 @@ type call struct {
 	user  string // who owns the API key
 	key   string // its name; empty: it has none
 
+	caller caller // zero until the key is known
+	quota  quota  // the limit that binds; zero: none does
+
 	arrived time.Time // with its monotonic reading: deadlines count from here
 	queued  time.Time // the request went into a bucket; zero: it did not
 	begun   time.Time // a worker took it; zero: none has
@@ -125,6 +128,7 @@ func (c *call) begin(at time.Time) {
 func (c *call) head(status int) {
 	now := time.Now()
 	c.w.Header().Set(headerQueueTime, strconv.FormatInt(c.queueTime(now).Milliseconds(), 10))
+	c.quota.write(c.w.Header(), now)
 	c.extend(now)
 	c.wrote, c.status = true, status
 	c.w.WriteHeader(status)
@@ -183,7 +187,9 @@ func (c *call) refuse(err error) { c.refuseAs(err, refusalOf(err)) }
 func (c *call) refuseAs(err error, out refusal) {
 	c.status, c.code = out.http, out.code
 	if _, ok := errors.AsType[reply.Failure](err); ok {
-		c.code = "upstream_failure"
+		c.code = "upstream_failure" // it is the model that refuses
+	} else if out.http == http.StatusTooManyRequests || out.http == http.StatusServiceUnavailable {
+		c.g.metrics.Refused.Add(1)
 	}
 	switch {
 	case errors.Is(err, errCallerGone):
@@ -203,14 +209,17 @@ func (c *call) refuseAs(err error, out refusal) {
 
 func (c *call) refuseWhole(out refusal) {
 	h := c.w.Header()
+	if out.http == http.StatusServiceUnavailable && out.retry > 0 {
+		out.retry = c.caller.later(out.retry) // it is a guess, and everybody's
+	}
 	if out.retry > 0 {
 		setRetryAfter(h, out.retry)
 	}
+	if !out.quota.isZero() {
+		c.quota = out.quota
+	}
 	if out.http == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", "Bearer")
-	}
-	if out.http == http.StatusTooManyRequests || out.http == http.StatusServiceUnavailable {
-		c.g.metrics.Refused.Add(1)
 	}
 	h.Set("Content-Type", "application/json")
 	_ = c.whole(out.http, out.body()) // the caller has left: there is nobody to tell

@@ -3,7 +3,6 @@ package gateway
 import (
 	"time"
 
-	"github.com/penstockmq/penstock/suspend/limit"
 	"github.com/penstockmq/penstock/suspend/policy"
 )
 
@@ -22,11 +21,13 @@ const (
 // busy model holds the bucket, and the silence so far is the best guess of the interval.
 //
 // Each refused caller is told the instant of the next place that nobody was told yet. Were all told the same one, they
-// would come back together, and all but one would be refused again.
+// would come back together, and all but one would be refused again. The caller who was promised the latest place and asks
+// again before its time, over the same connection, is told the same instant and takes no second place.
 type drain struct {
 	last     time.Time     // a place was freed, or the measuring began
 	every    time.Duration // smoothed interval between freed places; 0: none measured
 	promised time.Time     // the latest instant that was promised
+	to       caller        // who it was promised to
 }
 
 // freed notes that a place was freed at the instant now.
@@ -42,7 +43,10 @@ func (d *drain) freed(now time.Time) {
 
 // promise returns how long to wait for the next place that nobody was told yet. depth is how many requests are queued:
 // once all of them have gone, there is room in any case.
-func (d *drain) promise(now time.Time, p pace, depth int64) time.Duration {
+func (d *drain) promise(now time.Time, p pace, depth int64, who caller) time.Duration {
+	if d.promised.After(now) && who.conn == d.to.conn {
+		return min(d.promised.Sub(now), drainMax)
+	}
 	interval := max(d.every, p.interval)
 	if silence := now.Sub(d.last); d.every == 0 && p.interval == 0 || silence > 2*interval {
 		interval = silence
@@ -63,7 +67,7 @@ func (d *drain) promise(now time.Time, p pace, depth int64) time.Duration {
 	if next.After(empty) {
 		next = empty
 	}
-	d.promised = next
+	d.promised, d.to = next, who
 	return min(next.Sub(now), drainMax)
 }
 
@@ -101,10 +105,3 @@ func ceilDiv(d time.Duration, n int64) time.Duration {
 	}
 	return (d + time.Duration(n) - 1) / time.Duration(n)
 }
-
-// windowEnd is the first instant after the window that now lies in; windows are aligned to the Unix epoch.
-func windowEnd(w limit.FixedWindow, now time.Time) time.Time {
-	return time.Unix(0, (windowIndex(w, now.UnixNano())+1)*int64(w.Window))
-}
-
-func windowIndex(w limit.FixedWindow, at int64) int64 { return at / int64(w.Window) }

@@ -8,7 +8,6 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/consumer/mq"
 	"github.com/penstockmq/penstock/consumer/reply"
-	"github.com/penstockmq/penstock/suspend/policy"
 )
 
 const (
@@ -31,9 +30,9 @@ type exchange struct {
 	cell     lite.Cell
 	name     string    // of the bucket
 	deadline time.Time // with its monotonic reading
-	limits   policy.Limits
+	rules    rules
 
-	place  *place
+	pass   pass   // its place is nil until the request was let in
 	handle string // for a recall; empty: not sent, or the broker has no recall
 	sent   bool   // the broker has it, or may have it
 }
@@ -52,7 +51,7 @@ func (x *exchange) sync() error {
 	if err == nil {
 		r := &relay{x: x, c: x.c, stream: stream, silence: time.Now()}
 		err = r.run(ctx)
-		x.g.admission.leave(time.Now(), x.place)
+		x.leave()
 	}
 	if err != nil {
 		x.c.refuse(err)
@@ -109,15 +108,19 @@ func (x *exchange) enqueue(ctx context.Context, r reply.Request) error {
 	x.q.body = nil // the wait may be long
 	x.c.release()
 	if err != nil {
-		x.g.admission.refund(time.Now(), x.place)
+		x.g.admission.refund(x.pass)
 		return err
 	}
-	x.g.metrics.Accepted.Add(1)
+	x.g.metrics.accepted(x.pass.would)
 	return nil
 }
 
+func (x *exchange) ask() ask {
+	return ask{rules: x.rules, caller: x.c.caller, bytes: int64(len(x.q.body))}
+}
+
 func (x *exchange) admit(ctx context.Context, async bool) error {
-	q := ask{cell: x.cell, bytes: int64(len(x.q.body)), limits: x.limits}
+	q := x.ask()
 	if async {
 		q.async, q.until = x.c.id, x.deadline.Round(0)
 	}
@@ -125,9 +128,13 @@ func (x *exchange) admit(ctx context.Context, async bool) error {
 		x.freeStarted(ctx)
 	}
 	var err error
-	x.place, err = x.g.admission.take(time.Now().Round(0), q)
+	x.pass, err = x.g.admission.take(time.Now().Round(0), q)
+	x.c.quota = x.pass.tight
 	return err
 }
+
+// leave gives the request's place back: it is with a worker, or gone.
+func (x *exchange) leave() { x.g.admission.leave(time.Now(), x.pass.place) }
 
 // freeStarted looks whether the cell's oldest asynchronous requests are queued still, and frees the places of those that
 // are not. It stops at the first that is: a bucket is first in, first out.
@@ -157,6 +164,8 @@ func (x *exchange) send(ctx context.Context, r reply.Request) error {
 	r.ID, r.User, r.Model = x.c.id, x.cell.User, x.cell.Model
 	r.Path, r.ContentType = x.q.path, x.q.contentType
 	r.Deadline, r.Accepted = x.deadline.Round(0), now.Round(0)
+	r.Level, r.HasLevel = x.rules.place.Level, x.rules.stamped
+	r.InputTokens, r.MaxTokens = x.q.inputTokens, x.q.maxTokens
 
 	x.c.queued = now
 	x.sent = true
@@ -180,7 +189,8 @@ func (x *exchange) unsent(err error) error {
 	}
 	switch condition := sendCondition(err); {
 	case errors.Is(condition, errQueueFull):
-		return after(condition, x.g.admission.retryAfter(now, x.place, x.limits), "the queue of this user and model is full")
+		d := x.g.admission.brokerFull(now, x.pass.place, x.ask())
+		return after(condition, d, "the queue of this user and model is full")
 	case errors.Is(condition, errBroker):
 		x.g.opts.Log.Warn("message not sent", "request_id", x.c.id, "error", err)
 		return after(condition, brokerRetry, "the broker cannot be reached")

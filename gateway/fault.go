@@ -18,6 +18,7 @@ type fault struct {
 	param     string        // the field or header at fault, if one is
 	message   string        // what the caller reads; empty means the condition's own text
 	retry     time.Duration // when to try again; 0 means nothing is known, or trying again does not help
+	quota     quota         // the limit that refuses; zero: none does
 }
 
 func (f *fault) Error() string {
@@ -59,6 +60,7 @@ type refusal struct {
 	status
 	document errorDocument
 	retry    time.Duration
+	quota    quota
 }
 
 // refusalOf renders any error. The text of an error that is neither a fault, a failure nor a bare condition stays inside:
@@ -70,7 +72,7 @@ func refusalOf(err error) refusal {
 	}
 	row := statusOf(err)
 	if f, ok := errors.AsType[*fault](err); ok {
-		return refusal{status: row, document: document(row, f.param, f.message), retry: f.retry}
+		return refusal{status: row, document: document(row, f.param, f.message), retry: f.retry, quota: f.quota}
 	}
 	return refusal{status: row, document: document(row, "", "")}
 }

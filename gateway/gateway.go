@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -19,6 +20,7 @@ type Gateway struct {
 	canceller *reply.Canceller
 	mux       *http.ServeMux // immutable after New
 	metrics   Metrics
+	seed      maphash.Seed // of callers' hashes; immutable after New
 	buffered  atomic.Int64 // bytes set aside for bodies that the broker does not have yet
 
 	// draining ends when the gateway begins to stop: what is still queued is given up. ended ends when the grace of
@@ -39,10 +41,11 @@ func New(opts Options) (*Gateway, error) {
 	g := &Gateway{
 		opts:      opts,
 		models:    newModelList(opts.Models, time.Now()),
-		admission: newAdmission(),
 		inbox:     inbox,
 		canceller: reply.NewCanceller(opts.NATS, 0),
+		seed:      maphash.MakeSeed(),
 	}
+	g.admission = newAdmission(&g.metrics)
 	g.draining, g.startDrain = context.WithCancelCause(context.Background())
 	g.ended, g.endRuns = context.WithCancelCause(context.Background())
 	g.mux = g.routes()

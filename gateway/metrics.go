@@ -30,6 +30,23 @@ type Metrics struct {
 // ByScope is a counter for each [suspend.Scope].
 type ByScope [suspend.All + 1]atomic.Int64
 
+// accepted counts a request that the broker has, and what shadow rules would have done to it.
+func (m *Metrics) accepted(w would) {
+	m.Accepted.Add(1)
+	if w == (would{}) {
+		return
+	}
+	m.WouldRefuse.Add(1)
+	if w.fill {
+		m.WouldFill.Add(1)
+	}
+	for i := range m.WouldLimit {
+		if w.limit.has(suspend.Scope(i)) {
+			m.WouldLimit[i].Add(1)
+		}
+	}
+}
+
 // Observer receives what histograms are made of. Its methods must be quick and safe for concurrent use. No argument
 // holds a user, a model or a request.
 type Observer interface {
@@ -47,13 +64,14 @@ func (noObserver) QueueTime(time.Duration)                    {}
 
 // Stats is the present size of things.
 type Stats struct {
-	Cells   int   // cells that are remembered
-	Queued  int64 // requests of this gateway that wait in buckets, as far as it knows
-	Streams int   // open reply streams
+	Cells    int   // cells that are remembered
+	Accounts int   // windows of which something is used
+	Queued   int64 // requests of this gateway that wait in buckets, as far as it knows
+	Streams  int   // open reply streams
 }
 
 // Stats returns the present size of things. It looks at every cell: for a scrape, not for a loop.
 func (g *Gateway) Stats() Stats {
-	cells, queued := g.admission.counts()
-	return Stats{Cells: cells, Queued: queued, Streams: g.inbox.Streams()}
+	cells, accounts, queued := g.admission.counts()
+	return Stats{Cells: cells, Accounts: accounts, Queued: queued, Streams: g.inbox.Streams()}
 }

@@ -106,7 +106,7 @@ func (r *relay) started(f reply.Frame) {
 	if f.Kind != reply.Error || !f.Begun.IsZero() {
 		r.c.begin(f.Begun)
 	}
-	r.x.g.admission.leave(time.Now(), r.x.place)
+	r.x.leave()
 }
 
 // next returns the next frame, and writes keep-alives while it waits for it if the caller reads a stream.

@@ -72,6 +72,7 @@ func (g *Gateway) serve(c *call, m methods, active int64) error {
 		return err
 	}
 	c.user, c.key = owner.User, owner.Key
+	c.caller = callerOf(g.seed, c.user, c.r.RemoteAddr)
 	return h(c)
 }
 

@@ -12,6 +12,8 @@ type question struct {
 	contentType string
 	model       string
 	stream      bool
+	inputTokens int64 // of the prompt, an estimate
+	maxTokens   int64 // of the answer; 0: the caller sets no limit
 	body        []byte
 }
 
@@ -27,7 +29,8 @@ func (g *Gateway) openAI(path string, streams bool) handler {
 			return err
 		}
 		return g.submit(c, question{
-			path: path, contentType: "application/json", model: f.model, stream: f.stream && streams, body: body,
+			path: path, contentType: "application/json", model: f.model, stream: f.stream && streams,
+			inputTokens: tokensOf(f.textBytes), maxTokens: f.maxTokens, body: body,
 		})
 	}
 }
@@ -48,7 +51,7 @@ func (g *Gateway) enqueue(c *call) error {
 	if len(kind) > contentTypeMax {
 		return refuse(errValue, "Content-Type", "Content-Type has more than %d bytes", contentTypeMax)
 	}
-	return g.submit(c, question{contentType: kind, model: c.r.PathValue("model"), body: body})
+	return g.submit(c, question{contentType: kind, model: c.r.PathValue("model"), inputTokens: tokensOf(int64(len(body))), body: body})
 }
 
 const contentTypeMax = 256
@@ -64,11 +67,8 @@ func (g *Gateway) submit(c *call, q question) error {
 		return err
 	}
 	async := prefersAsync(c.r.Header)
-	fallback := g.opts.DefaultTimeout
-	if async {
-		fallback = g.opts.AsyncTimeout
-	}
-	timeout, err := parseTimeout(c.r.Header.Get(headerTimeout), fallback, g.opts.MaxTimeout)
+	rules := rulesOf(g.opts.Policy(), cell, name, c.key)
+	timeout, err := parseTimeout(c.r.Header.Get(headerTimeout), g.timeout(rules.cell.Deadline, async), g.opts.MaxTimeout)
 	if err != nil {
 		return err
 	}
@@ -78,7 +78,7 @@ func (g *Gateway) submit(c *call, q question) error {
 	x := &exchange{
 		g: g, c: c, q: q, cell: cell, name: name,
 		deadline: c.arrived.Add(timeout),
-		limits:   g.opts.Policy().Resolve(cell.User, cell.Model),
+		rules:    rules,
 	}
 	if !time.Now().Before(x.deadline) { // the body took all of it
 		return errDeadline
@@ -87,6 +87,17 @@ func (g *Gateway) submit(c *call, q question) error {
 		return x.async()
 	}
 	return x.sync()
+}
+
+// timeout is the time limit of a request that names none: the cell's own by policy, else the gateway's.
+func (g *Gateway) timeout(ofCell time.Duration, async bool) time.Duration {
+	switch {
+	case ofCell > 0:
+		return min(ofCell, g.opts.MaxTimeout)
+	case async:
+		return g.opts.AsyncTimeout
+	}
+	return g.opts.DefaultTimeout
 }
 
 // bucket checks user and model and names their bucket. Nothing is made here: a name that is refused leaves no trace.

@@ -153,7 +153,7 @@ func TestRefusedBeforeTheBroker(t *testing.T) {
 			r.nothingSent()
 		})
 	}
-	if cells, _ := r.g.admission.counts(); cells != 0 {
+	if cells, _, _ := r.g.admission.counts(); cells != 0 {
 		t.Errorf("%d cells are remembered", cells)
 	}
 }
@@ -400,7 +400,7 @@ func TestCallerLeaves(t *testing.T) {
 		receive(t, stopped, "not cancelled at the worker")
 		receive(t, seen.requests, "not observed")
 	}
-	if _, queued := r.g.admission.counts(); queued != 0 {
+	if _, _, queued := r.g.admission.counts(); queued != 0 {
 		t.Errorf("%d places are still held", queued)
 	}
 }

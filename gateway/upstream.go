@@ -15,7 +15,7 @@ import (
 // notPassed are header fields of a model's answer that mean nothing behind a queue, or that are ours to set. Sorted.
 var notPassed = [...]string{
 	"Connection", "Content-Length", "Date", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection",
-	"Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
+	headerRateLimit, headerRateLimitPolicy, "Server", "Set-Cookie", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
 	"X-Client-Request-Id", headerQueueTime, headerRequestID, headerRequestState,
 }
 

@@ -10,6 +10,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"pgregory.net/rapid"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
 func TestFrameRoundTrip(t *testing.T) {
@@ -91,6 +93,12 @@ func TestRequestProperties(t *testing.T) {
 			Stream:      rapid.Bool().Draw(t, "stream"),
 			Async:       rapid.Bool().Draw(t, "async"),
 			Deadline:    time.UnixMilli(rapid.Int64Range(1, 1<<42).Draw(t, "deadline")),
+			HasLevel:    rapid.Bool().Draw(t, "has level"),
+			InputTokens: rapid.Int64Range(0, lite.MaxTokens).Draw(t, "input tokens"),
+			MaxTokens:   rapid.Int64Range(0, lite.MaxTokens).Draw(t, "max tokens"),
+		}
+		if want.HasLevel {
+			want.Level = rapid.Uint8Range(0, lite.MaxLevel).Draw(t, "level")
 		}
 		got, err := FromProperties(want.Properties())
 		if err != nil {
@@ -124,6 +132,10 @@ func TestFromPropertiesRefuses(t *testing.T) {
 		"deadline no number":     {PropertyDeadline: "soon"},
 		"deadline negative":      {PropertyDeadline: "-1"},
 		"accepted no number":     {PropertyAccepted: "1e3"},
+		"level of no number":     {PropertyLevel: "high"},
+		"level beyond the last":  {PropertyLevel: "4"},
+		"tokens negative":        {PropertyInputTokens: "-1"},
+		"tokens beyond the most": {PropertyMaxTokens: "1000000001"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if r, err := FromProperties(p); !errors.Is(err, ErrRequest) {

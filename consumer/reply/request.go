@@ -11,12 +11,15 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 )
 
-// Message properties that describe a request. The first four are read by the broker as well.
+// Message properties that describe a request. The first seven are read by the broker as well.
 const (
 	PropertyRequestID   = lite.PropertyRequestID
 	PropertyUser        = lite.PropertyUser
 	PropertyModel       = lite.PropertyModel
 	PropertyDeadline    = lite.PropertyDeadline // Unix milliseconds
+	PropertyLevel       = lite.PropertyLevel
+	PropertyInputTokens = lite.PropertyInputTokens
+	PropertyMaxTokens   = lite.PropertyMaxTokens
 	PropertyMethod      = "penstock-method"
 	PropertyPath        = "penstock-path"
 	PropertyContentType = "penstock-content-type"
@@ -42,6 +45,10 @@ type Request struct {
 	Async       bool      // the answer goes to the Store
 	Deadline    time.Time // the caller does not wait longer; zero means no deadline
 	Accepted    time.Time // when the gateway took it
+	Level       uint8     // importance, 0 to lite.MaxLevel, if HasLevel
+	HasLevel    bool      // the API key has an importance; else the policy decides by user and model
+	InputTokens int64     // of the prompt, an estimate; 0: unknown
+	MaxTokens   int64     // that the answer may have; 0: unknown
 }
 
 // tokenRE is what may stand as one token of a NATS subject here: no dot, no wildcard, no space.
@@ -49,7 +56,7 @@ var tokenRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Properties returns the message properties of r. Deadlines are rounded up to the millisecond: never early.
 func (r Request) Properties() map[string]string {
-	p := make(map[string]string, 11)
+	p := make(map[string]string, 14)
 	set := func(key, value string) {
 		if value != "" {
 			p[key] = value
@@ -73,6 +80,15 @@ func (r Request) Properties() map[string]string {
 	}
 	if !r.Accepted.IsZero() {
 		p[PropertyAccepted] = strconv.FormatInt(r.Accepted.UnixMilli(), 10)
+	}
+	if r.HasLevel {
+		p[PropertyLevel] = strconv.Itoa(int(r.Level))
+	}
+	if r.InputTokens > 0 {
+		p[PropertyInputTokens] = strconv.FormatInt(r.InputTokens, 10)
+	}
+	if r.MaxTokens > 0 {
+		p[PropertyMaxTokens] = strconv.FormatInt(r.MaxTokens, 10)
 	}
 	return p
 }
@@ -101,11 +117,39 @@ func FromProperties(p map[string]string) (Request, error) {
 	if r.Deadline, err = timeProperty(p, PropertyDeadline); err != nil {
 		return Request{}, err
 	}
-	r.Accepted, err = timeProperty(p, PropertyAccepted)
-	if err != nil {
+	if r.Accepted, err = timeProperty(p, PropertyAccepted); err != nil {
+		return Request{}, err
+	}
+	if err = r.setStamps(p); err != nil {
 		return Request{}, err
 	}
 	return r, nil
+}
+
+// setStamps reads what says how important and how large the request is.
+func (r *Request) setStamps(p map[string]string) error {
+	level, hasLevel, err := numberProperty(p, PropertyLevel, lite.MaxLevel)
+	if err != nil {
+		return err
+	}
+	r.Level, r.HasLevel = uint8(level), hasLevel
+	if r.InputTokens, _, err = numberProperty(p, PropertyInputTokens, lite.MaxTokens); err != nil {
+		return err
+	}
+	r.MaxTokens, _, err = numberProperty(p, PropertyMaxTokens, lite.MaxTokens)
+	return err
+}
+
+func numberProperty(p map[string]string, key string, most int64) (n int64, found bool, err error) {
+	value := p[key]
+	if value == "" {
+		return 0, false, nil
+	}
+	n, err = strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 0 || n > most {
+		return 0, false, fmt.Errorf("%w: %s: want a whole number from 0 to %d", ErrRequest, key, most)
+	}
+	return n, true, nil
 }
 
 func timeProperty(p map[string]string, key string) (time.Time, error) {
