@@ -36,16 +36,18 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("outcome(%d)", uint8(o))
 }
 
-// Adaptive is a concurrency limit that finds its size, the window, from the answers: additive increase, multiplicative decrease
-// (AIMD; Chiu & Jain 1989, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in Computer
-// Networks"; TCP, RFC 5681):
+// Adaptive is a concurrency limit that finds its size, the window, from the answers: additive increase, multiplicative
+// decrease (AIMD; Chiu & Jain 1989, "Analysis of the Increase and Decrease Algorithms for Congestion Avoidance in
+// Computer Networks"; TCP, RFC 5681):
 //
-//	a window of good answers:  window + 1
-//	overload, time-out, or an answer slower than Latency:  window * Decrease/1000, and at least one less
+//	a window of good answers:                                  window + 1
+//	overload, time-out, or an answer slower than Latency:      floor(window * Decrease/1000)
 //
 // always within Min and Max. Two rules of TCP keep it from being misled. It grows only on answers that came while the
 // whole window was running (RFC 7661: what was not used has not been tested). And it shrinks at most once per Cooldown:
 // the answers that were under way when it shrank tell of the same overload, as losses within one round trip do.
+//
+// The window starts small, at Min, as TCP's does: what a model can take is found from below, with no answer refused.
 type Adaptive struct {
 	Min, Max int64         // at most MaxLimit; Min 0: 1
 	Start    int64         // window before the first answer, from Min to Max; 0: Min

@@ -3,7 +3,6 @@ package limit
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 )
 
@@ -17,8 +16,8 @@ var byteUnits = [...]struct {
 	{"B", 1},
 }
 
-// ParseByteRate reads a rate as ParseRate does, with or without a unit of bytes: "10MiB/s", "500kB/1m", "1000/s". Errors wrap
-// ErrInvalid.
+// ParseByteRate reads a rate as ParseRate does, with or without a unit of bytes: "10MiB/s", "500kB/1m", "1000/s".
+// Errors wrap ErrInvalid.
 func ParseByteRate(s string) (Rate, error) {
 	count, span, ok := strings.Cut(s, "/")
 	n, err := parseBytes(count)
@@ -45,7 +44,7 @@ func parseBytes(s string) (int64, error) {
 			break
 		}
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
+	n, err := parseWhole(s)
 	switch {
 	case err != nil:
 		return 0, err

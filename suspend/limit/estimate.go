@@ -6,13 +6,14 @@ const DefaultOutput = 256
 // MaxOutput is the largest number of tokens that an Estimate takes one answer to have.
 const MaxOutput = 1 << 40
 
-// Estimate is the number of output tokens to expect of a cell's next answer: an exponentially weighted moving average of those it had,
+// Estimate is the number of output tokens to expect of a cell's next answer: an exponentially weighted moving average of
+// those it had,
 //
-//	mean' = mean + (n - mean)/8,  the first n as it is
+//	mean' = mean + (n - mean)/8, and the first n as it is
 //
-// with the gain 1/8 of TCP's smoothed round-trip time (Jacobson 1988; RFC 6298, section 2), in integers. What it is wrong by is
-// settled when the answer has ended, so the mean is enough; a margin for the spread would only hold back asks that pass.
-// The zero value has observed nothing. Values are immutable.
+// with the gain of TCP's smoothed round-trip time (Jacobson & Karels 1988; RFC 6298, section 2), in integers. What it is
+// wrong by is settled when the answer has ended, so the mean is enough; a margin for the spread would only hold back
+// asks that could pass. The zero value has observed nothing.
 type Estimate struct {
 	// Mean is the mean in 1/256 of a token, plus 1; 0: none was observed.
 	Mean int64

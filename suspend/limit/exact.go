@@ -70,6 +70,14 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
+// ceilDiv is a / b rounded up, 0 for a negative a. REQUIRES: b > 0.
+func ceilDiv(a, b int64) int64 {
+	if a <= 0 {
+		return 0
+	}
+	return (a-1)/b + 1
+}
+
 // begin is the instant at which the n-th span of a length after the epoch begins, or the nearest int64.
 func begin(n, length int64) int64 {
 	switch {
@@ -92,14 +100,15 @@ func notBefore(now time.Time, at, opens int64) time.Time {
 	return instant(opens)
 }
 
-// nanos is t.UnixNano for every t: instants beyond int64 become the nearest it can express.
+// nanos is t.UnixNano for every t: instants beyond int64 become the nearest it can express, the earliest being
+// -MaxInt64, so that each is a distance from the epoch.
 func nanos(t time.Time) int64 {
 	const edge = math.MaxInt64 / int64(time.Second)
 	switch s := t.Unix(); {
 	case s >= edge:
 		return math.MaxInt64
 	case s <= -edge:
-		return math.MinInt64
+		return -math.MaxInt64
 	}
 	return t.UnixNano()
 }

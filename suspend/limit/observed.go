@@ -19,25 +19,25 @@ const (
 // observedSlots is how many samples an ObservedState keeps apart.
 const observedSlots = 12
 
-// ObservedRate watches the rate O at which a bucket was charged over the latest W = Samples*Size and, once that is above its target
-// T = Rate, holds all asks back for as long as the excess takes at T:
+// ObservedRate watches the rate O at which a bucket was charged over the latest W = Samples*Size and, once that is above
+// its target T = Rate, holds all asks back for as long as the excess takes at T:
 //
 //	X = (O - T) / T * W,  0 <= X <= Cap
 //
 // It is the quota of Kafka's KIP-13 (ClientQuotaManager over the metric class Rate) and the formula of JDQ's elastic
 // throttling. Units: Rate in what the caller charges per duration, W and X in time.
 //
-// The delay follows the charge, as in Kafka: whoever passed is not taken back, and at the end of the delay the next ask passes even
-// if O is still above T, to wait longer after that. So it is elastic, not a hard cap: unless Cap cuts a delay short, all
-// that passes but the last ask costs, within the samples that O covers, at most 2*T*W, and asks of cost 1 exceed T*W by
-// no more than sqrt(2*T*W) + 1. For a pace without that give use TokenBucket.
+// The delay follows the charge, as in Kafka: whoever passed is not taken back, and at the end of the delay the next ask
+// passes even if O is still above T, to wait longer after that. So it is elastic, not a cap: unless Cap cuts delays
+// short, all that passes but the last ask costs at most T*(W + V) within the time V that the samples cover, which is W
+// for up to 12 of them; and if all cost 1, at most T*W + sqrt(2*T*V) + 1. For a pace without that give there is TokenBucket.
 //
-// W is Samples*Size from the first ask on, as KIP-599 reckons (a burst of 560 at 5/s over 100 samples of 1 s waits 12 s). Samples
-// are aligned to the Unix epoch, so the state names none of their beginnings. More than 12 samples are kept as 12
-// groups: a charge may then count for up to a twelfth of W longer, never shorter.
+// W is Samples*Size from the first ask on, as KIP-599 reckons: a burst of 560 at 5/s over 100 samples of 1 s waits 12 s.
+// Samples are aligned to the Unix epoch, so the state names none of their beginnings. More than 12 are kept as groups,
+// 12 at most, and V is up to a twelfth longer than W: a charge counts for longer, never for shorter.
 //
-// A Rate of zero is a target of zero: anything observed is above it by more than any factor, so X is Cap, and an ask
-// passes once per Cap. (Not unlimited, as it is for a TokenBucket.)
+// A Rate of zero is a target of zero: whatever is observed is above it by more than any factor, so X is Cap, and an ask
+// passes once per Cap. (It does not mean unlimited, as in TokenBucket.)
 type ObservedRate struct {
 	Rate    Rate          // T; zero: see above
 	Samples int           // at most MaxSamples; 0: DefaultSamples
@@ -45,15 +45,15 @@ type ObservedRate struct {
 	Cap     time.Duration // longest delay, at most MaxWindow; 0: DefaultObservedCap
 }
 
-// ObservedState is what an ObservedRate remembers of a bucket: 72 bytes, however many samples. The zero state has observed
-// nothing.
+// ObservedState is what an ObservedRate remembers of a bucket, in 72 bytes however many samples there are. The zero state
+// has observed nothing.
 type ObservedState struct {
-	// Used counts what was charged per slot, the one that At lies in first. A slot ends at 2^32-1: the delay is then at
-	// least W, see MaxObserved, and longer ones are Cap's in practice.
+	// Used is what was charged per slot, first in the one that At lies in. A slot counts to 2^32-1 and no further; the
+	// delay is then at least W, see MaxObserved.
 	Used [observedSlots]uint32
 	At   int64 // latest instant asked at, UnixNano
-	// Sum is what all slots held right after the charge at Charged that delays the longest. The delay is computed from it
-	// when asked for, so that a changed limit acts at once.
+	// Sum is what all slots held right after a charge at Charged, the one whose delay ends last. The delay is computed
+	// from it when it is asked for, so that a changed limit acts at once.
 	Charged, Sum int64
 }
 
@@ -68,13 +68,16 @@ func (l ObservedRate) Validate() error {
 	case l.Samples < 0 || l.Samples > MaxSamples:
 		return fmt.Errorf("%w: %d samples, it must be from 1 to %d", ErrInvalid, l.Samples, MaxSamples)
 	case l.Size != 0 && (l.Size < MinWindow || l.Size > MaxWindow):
-		return fmt.Errorf("%w: samples of %s, it must be from %s to %s", ErrInvalid, short(l.Size), short(MinWindow), short(MaxWindow))
+		return fmt.Errorf("%w: samples of %s, it must be from %s to %s", ErrInvalid,
+			short(l.Size), short(MinWindow), short(MaxWindow))
 	case l.size() > MaxWindow/time.Duration(l.samples()):
-		return fmt.Errorf("%w: %d samples of %s, together they must be at most %s", ErrInvalid, l.samples(), short(l.size()), short(MaxWindow))
+		return fmt.Errorf("%w: %d samples of %s, together they must be at most %s", ErrInvalid,
+			l.samples(), short(l.size()), short(MaxWindow))
 	case l.Cap < 0 || l.Cap > MaxWindow:
 		return fmt.Errorf("%w: a cap of %s, it must be from 0 to %s", ErrInvalid, short(l.Cap), short(MaxWindow))
 	case l.target() > MaxObserved:
-		return fmt.Errorf("%w: %d observed in %s, it must be at most %d", ErrInvalid, l.target(), short(l.Span()), int64(MaxObserved))
+		return fmt.Errorf("%w: an observed rate of %d in %s, it must be at most %d", ErrInvalid,
+			l.target(), short(l.Span()), int64(MaxObserved))
 	}
 	return nil
 }
@@ -97,7 +100,8 @@ func (l ObservedRate) Span() time.Duration { return time.Duration(l.samples()) *
 
 // Observed is what was charged within W before now.
 func (l ObservedRate) Observed(s ObservedState, now time.Time) int64 {
-	return l.sum(l.at(s, nanos(now)))
+	s = l.at(s, nanos(now))
+	return s.sum()
 }
 
 // Take asks for cost at now and charges it if it passes. The caller keeps the returned state whatever the decision: it
@@ -129,8 +133,8 @@ func (l ObservedRate) Opens(s ObservedState, now time.Time) time.Time {
 	return notBefore(now, s.At, l.opens(s))
 }
 
-// Charge counts cost and begins the delay that follows from it, unless one that ends later is running. A negative cost takes back
-// what was counted last, and shortens the delay by it.
+// Charge counts cost and begins the delay that follows from it, unless one that ends later is running. A negative cost
+// takes back what was counted last, and shortens the delay by it.
 func (l ObservedRate) Charge(s ObservedState, now time.Time, cost int64) ObservedState {
 	return l.charge(l.at(s, nanos(now)), cost)
 }
@@ -189,14 +193,13 @@ func (l ObservedRate) target() int64 {
 // was observed, and the delay, with it.
 func (l ObservedRate) at(s ObservedState, now int64) ObservedState {
 	at, back := settle(s.At, now)
-	s.Charged = sub(s.Charged, back)
 	slots, length := l.slots()
 	if back == 0 {
 		s.shift(sub(floorDiv(at, length), floorDiv(s.At, length)))
 	}
-	s.At = at
+	s.At, s.Charged = at, sub(s.Charged, back)
 	clear(s.Used[slots:]) // of a limit that had more of them
-	if s.Sum > 0 && l.sum(s) == 0 && l.opens(s) <= at {
+	if s.Sum > 0 && s.sum() == 0 && l.opens(s) <= at {
 		s.Charged, s.Sum = 0, 0 // or a limit that is lowered much later would find it again
 	}
 	return s
@@ -209,7 +212,7 @@ func (s *ObservedState) shift(n int64) {
 	clear(s.Used[:n])
 }
 
-func (l ObservedRate) sum(s ObservedState) int64 {
+func (s *ObservedState) sum() int64 {
 	var sum int64
 	for _, used := range s.Used {
 		sum += int64(used)
@@ -219,11 +222,12 @@ func (l ObservedRate) sum(s ObservedState) int64 {
 
 // charge counts cost at s.At.
 func (l ObservedRate) charge(s ObservedState, cost int64) ObservedState {
-	if cost < 0 {
-		return s.refund(sub(0, cost))
+	if cost <= 0 {
+		s.refund(sub(0, cost))
+		return s
 	}
 	s.Used[0] = uint32(min(add(int64(s.Used[0]), cost), math.MaxUint32))
-	sum := l.sum(s)
+	sum := s.sum()
 	if add(s.At, int64(l.Throttle(sum))) >= l.opens(s) {
 		s.Charged, s.Sum = s.At, sum
 	}
@@ -231,26 +235,28 @@ func (l ObservedRate) charge(s ObservedState, cost int64) ObservedState {
 }
 
 // refund takes back n, from what was counted last.
-func (s ObservedState) refund(n int64) ObservedState {
+func (s *ObservedState) refund(n int64) {
 	s.Sum = max(sub(s.Sum, n), 0)
 	for i, used := range s.Used {
 		part := min(int64(used), n)
 		s.Used[i] = uint32(int64(used) - part)
 		n -= part
 	}
-	return s
 }
 
 // opens is the instant at which the delay ends.
 func (l ObservedRate) opens(s ObservedState) int64 {
+	if s.Sum == 0 {
+		return s.At
+	}
 	return add(s.Charged, int64(l.Throttle(s.Sum)))
 }
 
 // remaining is how many asks of cost 1 pass at s.At: the first if no delay is running, and those that follow until T*W
 // is exceeded.
 func (l ObservedRate) remaining(s ObservedState) int64 {
-	if s.Sum > 0 && l.opens(s) > s.At {
+	if l.opens(s) > s.At {
 		return 0
 	}
-	return max(l.target()-l.sum(s), 0) + 1
+	return max(l.target()-s.sum(), 0) + 1
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// The text of a limit is its main figure, then "name value" for each option that is not at its default. A policy has most options as
-// keys of their own; the text is for messages, for explain, and for whoever has one string only.
+// The text of a limit is its main figure, then "name value" for each option that is set: "5/s burst 200ms". A policy has
+// keys of its own for most options; the whole text is what messages and explanations show.
 
 // String is the limit as ParseLeakyBucket reads it, such as "5/s" or "5/s burst 200ms".
 func (l LeakyBucket) String() string {
@@ -20,7 +20,7 @@ func (l LeakyBucket) String() string {
 func ParseLeakyBucket(s string) (LeakyBucket, error) {
 	var l LeakyBucket
 	p := parseText(s, "burst")
-	l.Rate = p.rate(false)
+	l.Rate = p.rate(ParseRate)
 	l.Burst = p.duration("burst")
 	return l, p.finish(l.Validate)
 }
@@ -33,13 +33,15 @@ func (l TokenBucket) String() string {
 	return l.Rate.String() + option("burst", l.Capacity != 0, strconv.FormatInt(l.Capacity, 10))
 }
 
-// ParseTokenBucket reads RATE [burst N], or "unlimited" or "0". A figure of bytes may have a unit: "10MiB/s burst 50MiB", see
+// ParseTokenBucket reads RATE [burst N], or "unlimited" or "0". Bytes may have a unit, "10MiB/s burst 50MiB": see
 // ParseByteRate. Errors wrap ErrInvalid.
 func ParseTokenBucket(s string) (TokenBucket, error) {
 	var l TokenBucket
 	p := parseText(s, "burst")
-	l.Rate = p.rate(true)
-	l.Capacity = p.number("burst")
+	if p.head != "0" && p.head != "unlimited" {
+		l.Rate = p.rate(ParseByteRate)
+	}
+	l.Capacity = p.number("burst", parseBytes)
 	return l, p.finish(l.Validate)
 }
 
@@ -53,16 +55,15 @@ func (l ObservedRate) String() string {
 		option("size", l.Size != 0, short(l.Size)) + option("cap", l.Cap != 0, short(l.Cap))
 }
 
-// ParseObservedRate reads RATE [samples N] [size DURATION] [cap DURATION], with "0" for a rate of zero. Errors wrap ErrInvalid.
+// ParseObservedRate reads RATE [samples N] [size DURATION] [cap DURATION], with "0" for a rate of zero. Errors wrap
+// ErrInvalid.
 func ParseObservedRate(s string) (ObservedRate, error) {
 	var l ObservedRate
 	p := parseText(s, "samples", "size", "cap")
-	if p.head != "unlimited" {
-		l.Rate = p.rate(true)
-	} else {
-		p.fail("%q is not a rate", p.head)
+	if p.head != "0" {
+		l.Rate = p.rate(ParseRate)
 	}
-	l.Samples = int(p.number("samples"))
+	l.Samples = int(p.number("samples", parseWhole))
 	l.Size, l.Cap = p.duration("size"), p.duration("cap")
 	return l, p.finish(l.Validate)
 }
@@ -93,9 +94,9 @@ func ParseConcurrency(s string) (Concurrency, error) {
 	if s == "unlimited" {
 		return Concurrency{}, nil
 	}
-	n, err := strconv.ParseInt(s, 10, 64)
+	n, err := parseWhole(s)
 	if err != nil {
-		return Concurrency{}, fmt.Errorf("%w: %q is not a whole number", ErrInvalid, s)
+		return Concurrency{}, fmt.Errorf("%w: %q is neither a whole number nor unlimited", ErrInvalid, s)
 	}
 	l := Concurrency{Max: n}
 	return l, l.Validate()
@@ -108,16 +109,14 @@ func (l Adaptive) String() string {
 		option("cooldown", l.Cooldown != 0, short(l.Cooldown))
 }
 
-// ParseAdaptive reads MIN..MAX [start N] [latency DURATION] [decrease PERMILLE] [cooldown DURATION]. Errors wrap ErrInvalid.
+// ParseAdaptive reads MIN..MAX [start N] [latency DURATION] [decrease PERMILLE] [cooldown DURATION]. Errors wrap
+// ErrInvalid.
 func ParseAdaptive(s string) (Adaptive, error) {
 	var l Adaptive
 	p := parseText(s, "start", "latency", "decrease", "cooldown")
-	low, high, ok := strings.Cut(p.head, "..")
-	if !ok {
-		p.fail("%q is not a range such as 4..64", p.head)
-	}
-	l.Min, l.Max = p.whole(low), p.whole(high)
-	l.Start, l.Decrease = p.number("start"), int(p.number("decrease"))
+	l.Min, l.Max = p.span()
+	l.Start = p.number("start", parseWhole)
+	l.Decrease = int(p.number("decrease", parseWhole))
 	l.Latency, l.Cooldown = p.duration("latency"), p.duration("cooldown")
 	return l, p.finish(l.Validate)
 }
@@ -140,14 +139,17 @@ func parseText(s string, known ...string) *text {
 	p := &text{options: make(map[string]string)}
 	words := strings.Fields(s)
 	if len(words)%2 == 0 {
-		p.fail("%q, want a figure and then pairs of a name and a value", s)
+		p.fail("%q, want one figure and then pairs of a name and a value", s)
 		return p
 	}
 	p.head = words[0]
 	for pair := range slices.Chunk(words[1:], 2) {
 		name := pair[0]
-		if _, twice := p.options[name]; twice || !slices.Contains(known, name) {
-			p.fail("%q has no place here, or not twice; known are %s", name, strings.Join(known, ", "))
+		if !slices.Contains(known, name) {
+			p.fail("%q is not known here, want %s", name, strings.Join(known, ", "))
+		}
+		if _, twice := p.options[name]; twice {
+			p.fail("%s is given twice", name)
 		}
 		p.options[name] = pair[1]
 	}
@@ -160,49 +162,55 @@ func (p *text) fail(format string, args ...any) {
 	}
 }
 
-// rate is the head as a rate; zero says whether "0" and "unlimited" stand for none.
-func (p *text) rate(zero bool) Rate {
-	if p.err != nil || zero && (p.head == "0" || p.head == "unlimited") {
-		return Rate{}
-	}
-	r, err := ParseByteRate(p.head)
-	if err != nil {
+// rate is the figure as a rate.
+func (p *text) rate(parse func(string) (Rate, error)) Rate {
+	r, err := parse(p.head)
+	if p.err == nil {
 		p.err = err
 	}
 	return r
 }
 
-// number is an option's value; an option that is there is not 0, which would stand for its default.
-func (p *text) number(name string) int64 {
+// span is the figure as a range.
+func (p *text) span() (low, high int64) {
+	from, to, _ := strings.Cut(p.head, "..")
+	low, err := parseWhole(from)
+	if err == nil {
+		high, err = parseWhole(to)
+	}
+	if err != nil {
+		p.fail("%q is not a range such as 4..64", p.head)
+	}
+	return low, high
+}
+
+// number is an option's value, 0 if it is not there. One that is there is not 0: that would stand for the default.
+func (p *text) number(name string, parse func(string) (int64, error)) int64 {
 	s, ok := p.options[name]
 	if !ok {
 		return 0
 	}
-	n := p.whole(s)
-	if n == 0 {
+	n, err := parse(s)
+	switch {
+	case err != nil:
+		p.fail("%s %q is not a whole number", name, s)
+	case n <= 0:
 		p.fail("%s %s, it must be at least 1", name, s)
 	}
 	return n
 }
 
-func (p *text) whole(s string) int64 {
-	n, err := parseBytes(s)
-	if err != nil {
-		p.fail("%q is not a whole number", s)
-	}
-	return n
-}
-
+// duration is an option's value, 0 if it is not there. One that is there is not 0: that would stand for the default.
 func (p *text) duration(name string) time.Duration {
 	s, ok := p.options[name]
 	if !ok {
 		return 0
 	}
 	d, err := time.ParseDuration(s)
-	if err != nil {
+	switch {
+	case err != nil:
 		p.fail("%s %q is not a duration such as 200ms", name, s)
-	}
-	if d == 0 {
+	case d <= 0:
 		p.fail("%s %s, it must be more than 0", name, s)
 	}
 	return d
@@ -215,3 +223,5 @@ func (p *text) finish(validate func() error) error {
 	}
 	return validate()
 }
+
+func parseWhole(s string) (int64, error) { return strconv.ParseInt(s, 10, 64) }

@@ -18,8 +18,8 @@ func ScalePermille(n, permille int64) (scaled int64, ok bool) {
 	return max(scaled, 1), true
 }
 
-// Scaled is the rate times permille/1000, exactly: 5/s at 900 is 9/2s. The pair may leave the bounds of Validate (up to 1000 times
-// either part); the limits of this package reckon with it all the same. A permille of 0 or less closes: the rate as it was,
+// Scaled is the rate times permille/1000, exactly: 5/s at 900 is 9/2s. Either part may leave the bounds of Validate, by up
+// to a factor of 1000; the limits of this package reckon with that. A permille of 0 or less closes: the rate as it was,
 // and false. The zero Rate stays as it is.
 func (r Rate) Scaled(permille int64) (scaled Rate, ok bool) {
 	if permille <= 0 {
@@ -36,8 +36,8 @@ func (r Rate) Scaled(permille int64) (scaled Rate, ok bool) {
 	return Rate{Events: events / g, Per: time.Duration(per / g)}, true
 }
 
-// Scaled is the limit at permille/1000 of its rate; ok is false if that is closed. Burst is a time and stays: it lets through
-// less at a lower rate.
+// Scaled is the limit at permille/1000 of its rate; ok is false if that is closed. Burst is a time and stays: at a lower
+// rate it lets through less.
 func (l LeakyBucket) Scaled(permille int64) (scaled LeakyBucket, ok bool) {
 	l.Rate, ok = l.Rate.Scaled(permille)
 	return l, ok

@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// TokenBucket is a bucket that goes into debt: it holds Capacity tokens, starts full and is refilled continuously at Rate. An ask
-// passes if the balance is not negative, whatever it costs; what it costs is then charged in full, also below zero, and
-// all that follow wait until the refill has brought the balance back to zero:
+// TokenBucket is a bucket that goes into debt: it holds Capacity tokens, starts full and is refilled continuously at
+// Rate. An ask passes if the balance is not negative, whatever it costs; its cost is then charged in full, also below
+// zero, and all that follow wait until the refill has brought the balance back to zero:
 //
 //	wait = -balance / Rate
 //
-// This is the quota of Kafka's KIP-13 in the form that KIP-599 gave it ("Throttle Create Topic, Create Partition and
-// Delete Topic Operations", class TokenBucket), where a rate of 5/s with a capacity of 500 answers a burst of 560 with
-// 60/5 = 12 s. Units: tokens are whatever the caller charges (requests, model tokens, bytes).
+// This is the quota of Kafka's KIP-13 in the form that KIP-599 gave it (class TokenBucket; there 5/s with a capacity of
+// 500 answer a burst of 560 with 60/5 = 12 s). Units: a token is what the caller charges by: a request, a model token, a byte.
 //
-// In any span of length d, all that passes but the last ask costs at most Capacity + d*Rate; with asks of cost 1,
-// floor(Capacity) + 1 pass back to back from a full bucket.
+// In any span of length d, all that passes but the last ask costs at most Capacity + d*Rate; of asks of cost 1,
+// Capacity + 1 pass back to back from a full bucket.
 //
-// A change of Rate or Capacity at run time keeps the balance: debt stays debt, savings stay as far as Capacity allows, and a
-// raised Capacity is filled by the refill, not given. The zero Rate is unlimited, as in KIP-13: nothing is counted.
+// A change of Rate or Capacity at run time keeps the balance: debt stays debt, savings stay as far as Capacity allows,
+// and a raised Capacity is filled by the refill, not given. The zero Rate is unlimited, as in KIP-13: nothing is counted.
 type TokenBucket struct {
 	Rate     Rate  // zero: unlimited
 	Capacity int64 // tokens, at most MaxLimit; 0: one second's worth of Rate, at least 1
