@@ -2,6 +2,7 @@ package limit
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -145,6 +146,9 @@ func (l LeakyBucket) charge(s LeakyState, cost int64) LeakyState {
 	}
 	step, frac := mulDiv(cost, int64(l.Rate.Per), s.Frac, l.Rate.Events)
 	s.TAT, s.Frac = add(s.TAT, step), frac
+	if s.TAT == math.MaxInt64 {
+		s.Frac = 0 // nothing lies beyond
+	}
 	return s
 }
 
