@@ -5,86 +5,195 @@ import (
 
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/deadline"
+	"github.com/penstockmq/penstock/suspend/limit"
 	"github.com/penstockmq/penstock/suspend/policy"
 	"github.com/penstockmq/penstock/suspend/signal"
 )
 
-// Ledger is the accounts of one consumer group.
+const (
+	levels = 4
+	scopes = 5
+	// books are the scopes whose accounts come and go: cells, rows and columns.
+	books = 3
+)
+
+// levelNames are the names of targets of scope Level.
+var levelNames = [levels]string{"0", "1", "2", "3"}
+
+// Ledger is the accounts of one consumer group, or of whatever shares limits. Not safe for concurrent use.
 type Ledger struct {
 	doc *policy.Document
+	// gen counts policies; an account whose resolution is of another one is resolved when it is next asked.
+	gen       uint32
+	interned  map[resolvedKey]*resolved
+	unlimited *resolved // nil unless the policy has no limit at all
+	board     signal.Board
+
+	books  [books]book
+	levels [levels]*account
+	all    *account
+	// squeezes are the limits of the whole that levels give way to, in the order of importance.
+	squeezes []squeeze
+
+	gates, rest deadline.Heap[*account]
+	again       []*account // to come out of Due at once
+	dirty       []*account // touched since Dirty was called
+	opened      []suspend.Target
+	last        time.Time // the latest now; shows when the clock steps back
+
+	held [scopes][kinds]int64
+	// would is what the shadow rules of the policy in force would have held, wouldBefore what those of earlier ones would.
+	would       map[wouldKey]*int64
+	wouldBefore [scopes][kinds]int64
 }
+
+// book is the accounts of one scope by name.
+type book struct {
+	accounts map[string]*account
+	peak     int // most accounts since the map was made; maps never shrink on their own
+}
+
+// shrinkFloor is the peak from which a map is let go when its last account is.
+const shrinkFloor = 1024
 
 // New returns a ledger in which nothing is used.
-func New(doc *policy.Document) *Ledger { return &Ledger{doc: doc} }
-
-// Narrow asks the cell and the row of a place whether they are open, and arms the timer of the gate if they are not.
-func (l *Ledger) Narrow(now time.Time, p suspend.Place) (Gate, bool) { return Gate{}, false }
-
-// Fits asks the limits whose answer depends on the cost of the ask: fixed windows at release.
-func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) { return Gate{}, true }
-
-// Charge charges everything that applies, at once, whatever is open.
-func (l *Ledger) Charge(now time.Time, a Ask) Ticket { return Ticket{} }
-
-// Wide calls f with the state of the column, the level and the whole that a place belongs to, and arms their timers.
-func (l *Ledger) Wide(now time.Time, p suspend.Place, f func(t suspend.Target, closed bool, until time.Time)) {
+func New(doc *policy.Document) *Ledger {
+	l := &Ledger{interned: map[resolvedKey]*resolved{}, would: map[wouldKey]*int64{}}
+	l.adopt(doc)
+	l.all = l.newAccount(suspend.Target{Scope: suspend.All})
+	for i, name := range levelNames {
+		l.levels[i] = l.newAccount(suspend.Target{Scope: suspend.Level, Name: name})
+	}
+	return l
 }
 
-// Look is the state of one target: a gate and true if it is closed. The machine asks after Due or Free named a wide one.
-func (l *Ledger) Look(now time.Time, t suspend.Target) (Gate, bool) { return Gate{}, false }
-
-// Free ends what Charge began. It returns the targets that are to be looked at again; valid until the next call.
-func (l *Ledger) Free(now time.Time, p suspend.Place, t Ticket, s Settlement) []suspend.Target {
-	return nil
+func (l *Ledger) newAccount(t suspend.Target) *account {
+	a := &account{name: t.Name, scope: t.Scope}
+	a.item.Value = a
+	return a
 }
 
-// Due returns one gate that has to be looked at again at now; false if there is none.
-func (l *Ledger) Due(now time.Time) (suspend.Target, bool) { return suspend.Target{}, false }
+// adopt makes doc the policy in force.
+func (l *Ledger) adopt(doc *policy.Document) {
+	l.doc = doc
+	l.gen++
+	clear(l.interned)
+	for key, n := range l.would {
+		l.wouldBefore[key.scope][key.kind] += *n
+	}
+	clear(l.would)
+	l.unlimited = nil
+	if doc.Len() == 0 {
+		l.unlimited = &resolved{gen: l.gen}
+	}
+}
 
-// Next is the instant at which Due will have something; false if nothing waits for an instant.
-func (l *Ledger) Next() (time.Time, bool) { return time.Time{}, false }
-
-// SetPolicy puts another document in force. Accounts follow when they are next asked.
-func (l *Ledger) SetPolicy(now time.Time, doc *policy.Document) { l.doc = doc }
-
-// Weight is the share of a place's bucket among those of its column and level.
-func (l *Ledger) Weight(p suspend.Place) uint16 { return 1 }
-
-// InFlight is how many messages of a place's bucket may be out at once; def if no rule says.
-func (l *Ledger) InFlight(p suspend.Place, def int) int { return def }
-
-// NeedsCost reports whether anything counts more than requests for a place: else the caller need not know the cost.
-func (l *Ledger) NeedsCost(p suspend.Place) bool { return false }
-
-// Expect is how many output tokens the next message of a place is expected to cause, of at most maxOutput (0: no bound).
-func (l *Ledger) Expect(p suspend.Place, maxOutput int64) int64 { return maxOutput }
-
-// Dirty calls f for the record of every account that was touched since the last call.
-func (l *Ledger) Dirty(f func(Record)) {}
-
-// Restore puts back an account as a record says. Counts in flight come from Readmit.
-func (l *Ledger) Restore(now time.Time, r Record) error { return nil }
-
-// Readmit counts a message that is out since before a restart.
-func (l *Ledger) Readmit(now time.Time, p suspend.Place, t Ticket) {}
-
-// Explain lists the limits of a place with what is used of them.
-func (l *Ledger) Explain(now time.Time, p suspend.Place) []Line { return nil }
-
-// Stats are the ledger's totals.
-func (l *Ledger) Stats() Stats { return Stats{} }
-
-// Importance is the level of a cell's message: what its sender stamped on it (-1: nothing), or what the policy says.
-func (l *Ledger) Importance(c lite.Cell, stamped int8) uint8 { return 1 }
+// SetPolicy puts another document in force. What is used stays used where a limit of the kind remains; a kind that vanished
+// forgets. Accounts follow when they are next asked: the state of each column, level and the whole is to be looked at
+// again, and comes out of Due at once; cells and rows are for the caller to review.
+func (l *Ledger) SetPolicy(now time.Time, doc *policy.Document) {
+	l.observe(now)
+	l.adopt(doc)
+	for _, name := range sortedKeys(l.books[suspend.Column].accounts) {
+		l.lookAgain(l.books[suspend.Column].accounts[name])
+	}
+	for _, a := range l.levels {
+		l.lookAgain(a)
+	}
+	l.lookAgain(l.all)
+}
 
 // SetSignal puts a signal in force. What it changes comes out of Due at once.
-func (l *Ledger) SetSignal(now time.Time, s signal.Signal) {}
+func (l *Ledger) SetSignal(now time.Time, s signal.Signal) {
+	l.observe(now)
+	if !scalable(s.Target) {
+		return
+	}
+	l.board.Put(now, s)
+	l.lookAgain(l.open(s.Target))
+}
 
-// DropSignal forgets what a source said of a target.
-func (l *Ledger) DropSignal(now time.Time, t suspend.Target, source string) {}
+// DropSignal forgets what a source said of a target. The factor then rises step by step.
+func (l *Ledger) DropSignal(now time.Time, t suspend.Target, source string) {
+	l.observe(now)
+	if !scalable(t) {
+		return
+	}
+	l.board.Drop(now, t, source)
+	if a := l.find(t); a != nil {
+		l.lookAgain(a)
+	}
+}
 
-// Append appends the ticket's encoding.
-func (t Ticket) Append(b []byte) []byte { return b }
+// scalable is whether signals may name the target.
+func scalable(t suspend.Target) bool {
+	return (t.Scope == suspend.Column || t.Scope == suspend.Level) && t.Validate() == nil
+}
 
-// DecodeTicket is the inverse of Append. No bytes are the zero Ticket.
-func DecodeTicket(b []byte) (Ticket, error) { return Ticket{}, nil }
+// Weight is the share of a place's bucket among those of its column and level.
+func (l *Ledger) Weight(p suspend.Place) uint16 { return max(l.cellLimits(p).Weight, 1) }
+
+// InFlight is how many messages of a place's bucket may be out at once; def if no rule says.
+func (l *Ledger) InFlight(p suspend.Place, def int) int {
+	if n := l.cellLimits(p).InFlight; n > 0 {
+		return int(n)
+	}
+	return def
+}
+
+// cellLimits is what the policy says of a cell, from its account if it has one.
+func (l *Ledger) cellLimits(p suspend.Place) *policy.Limits {
+	if a := l.find(suspend.Target{Scope: suspend.Bucket, Name: p.Bucket}); a != nil && a.res != nil && a.res.gen == l.gen {
+		return &a.res.limits
+	}
+	return &l.resolve(suspend.Bucket, p).limits
+}
+
+// Importance is the level of a cell's message: what its sender stamped on it (-1: nothing), else what the policy says.
+func (l *Ledger) Importance(c lite.Cell, stamped int8) uint8 {
+	if stamped >= 0 {
+		return min(uint8(stamped), levels-1)
+	}
+	level, _ := l.doc.Importance(c.User, c.Model)
+	return min(level, levels-1)
+}
+
+// CostUnit is what fairness among buckets counts.
+func (l *Ledger) CostUnit() policy.CostUnit { return l.doc.CostUnit() }
+
+// NeedsCost reports whether what a message of a place costs makes a difference: else the caller need not find out. A rate
+// counts too, as a message may stand for several requests.
+func (l *Ledger) NeedsCost(p suspend.Place) bool {
+	if l.doc.CostUnit() != policy.Requests {
+		return true
+	}
+	if l.unlimited != nil {
+		return false
+	}
+	for scope := suspend.Bucket; scope < scopes; scope++ {
+		if t, ok := within(p, scope); ok && l.resolutionOf(t, p).counts {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Ledger) resolutionOf(t suspend.Target, p suspend.Place) *resolved {
+	if a := l.find(t); a != nil && a.res != nil && a.res.gen == l.gen {
+		return a.res
+	}
+	return l.resolve(t.Scope, p)
+}
+
+// Expect is how many output tokens the next message of a place is expected to cause, of at most maxOutput (0: no bound).
+func (l *Ledger) Expect(p suspend.Place, maxOutput int64) int64 {
+	var e limit.Estimate
+	if a := l.find(suspend.Target{Scope: suspend.Bucket, Name: p.Bucket}); a != nil {
+		l.refresh(l.last, a, p)
+		if a.extra != nil {
+			e = a.extra.learned
+		}
+	}
+	return e.Expect(maxOutput)
+}

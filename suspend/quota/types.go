@@ -56,17 +56,6 @@ const (
 	Unsent
 )
 
-// Ticket is what Charge has charged, kept with the lease until Free. The zero Ticket was charged nothing, and is counted
-// in flight nowhere.
-type Ticket struct {
-	Requests int64
-	Tokens   int64
-	Output   int64
-	BytesIn  int64
-	Level    uint8 // the level it was charged to; the bucket's may have changed since
-	Counted  bool  // it is counted in flight
-}
-
 // Line is one limit, for people and machines.
 type Line struct {
 	Scope string    `json:"scope"`
