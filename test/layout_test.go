@@ -55,6 +55,11 @@ var layout = map[string]row{
 		rank: "1", project: []string{"suspend", "broker/lite"},
 		modules: []string{"github.com/prometheus/common", "github.com/prometheus/client_model"},
 	},
+	"suspend/quota": {
+		rank: "2'", project: []string{
+			"suspend", "suspend/deadline", "suspend/limit", "suspend/policy", "suspend/signal", "broker/lite",
+		},
+	},
 	"suspend/live": {
 		rank: "1'", project: []string{"suspend", "suspend/policy", "suspend/signal", "broker/lite"},
 		modules: []string{"github.com/nats-io/nats.go"},
