@@ -69,12 +69,12 @@ func discardReason(r dispatch.DiscardReason) string {
 // in the cache are told as they are; for the others the store is kept as it is now.
 // It comes before the turn's batch is applied.
 func (o *owner) tellDiscards(discards []dispatch.Discard) {
-	if !o.notices.wantsDiscards() {
-		return
-	}
 	var rest []dispatch.Discard
 	for _, d := range discards {
 		o.metrics.Discarded.Add(int64(d.To - d.Offset))
+		if !o.notices.wantsDiscards() {
+			continue
+		}
 		rest = append(rest, o.tellCached(d)...)
 	}
 	if len(rest) == 0 {
@@ -127,18 +127,19 @@ func (o *owner) tellCached(d dispatch.Discard) []dispatch.Discard {
 // reject notes that a worker makes a message a dead letter in this turn: it knows, and
 // need not be told.
 func (o *owner) reject(h dispatch.Handle) {
-	if o.notices.wantsDiscards() {
-		o.rejected[place{h.Group, h.Bucket, h.Offset}] = struct{}{}
-	}
+	o.rejected[place{h.Group, h.Bucket, h.Offset}] = struct{}{}
 }
 
 // tellBuried tells of a dead letter that no worker asked for.
 func (o *owner) tellBuried(w *dispatch.Write, m *store.Message) {
-	if _, asked := o.rejected[place{w.Group, w.Bucket, w.Offset}]; asked || !o.notices.wantsDiscards() {
+	if _, asked := o.rejected[place{w.Group, w.Bucket, w.Offset}]; asked {
+		return
+	}
+	o.metrics.Discarded.Add(1)
+	if !o.notices.wantsDiscards() {
 		return
 	}
 	d := newDiscarded(o.name, w.Name, uint64(w.Offset), m, w.Reason)
 	d.Group = o.groups[w.Group].cfg.Name
-	o.metrics.Discarded.Add(1)
 	o.notices.put(d)
 }

@@ -23,7 +23,8 @@ type Metrics struct {
 	Deleted      atomic.Int64 // buckets
 	EmptyPolls   atomic.Int64
 	Turns        atomic.Int64 // batches written
-	// Discarded counts the messages that OnDiscard is for.
+	// Discarded counts messages that the broker settled by itself: purged, expired, past
+	// their deadline, dead letters that no consumer asked for.
 	Discarded atomic.Int64
 	// NoticesDropped counts what OnRelease and OnDiscard were not told because they
 	// were slower than it came.

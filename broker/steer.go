@@ -65,9 +65,17 @@ func (b *Broker) DropSignal(ctx context.Context, target suspend.Target, source s
 func (b *Broker) steer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) error {
 	replies, err := b.queueSteer(ctx, note, apply)
 	for o, r := range replies {
-		err = errors.Join(err, o.await(ctx, r))
+		err = errors.Join(err, b.steered(o, o.await(ctx, r)))
 	}
 	return err
+}
+
+// steered is the error of one topic. That it was deleted meanwhile is none.
+func (b *Broker) steered(o *owner, err error) error {
+	if err == nil || errors.Is(err, ErrClosed) && b.runCtx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("parent topic %q: %w", o.name, err)
 }
 
 func (b *Broker) queueSteer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) (map[*owner]reply, error) {
@@ -80,7 +88,7 @@ func (b *Broker) queueSteer(ctx context.Context, note func(now time.Time), apply
 		c := &queryCommand{reply: newReply()}
 		c.f = func(now time.Time) { apply(o, now) }
 		if serr := o.sendWait(ctx, c); serr != nil {
-			err = errors.Join(err, fmt.Errorf("parent topic %q: %w", o.name, serr))
+			err = errors.Join(err, b.steered(o, serr))
 			continue
 		}
 		replies[o] = c.reply
