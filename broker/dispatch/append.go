@@ -32,6 +32,7 @@ func (m *Machine) appendAdmitted(now time.Time, r AppendRequest) Appended {
 		b = m.create(now, r)
 	}
 	first := b.tail
+	m.stamp(b, r.Level)
 	for _, msg := range r.Messages {
 		m.append(b, msg)
 	}

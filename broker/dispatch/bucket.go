@@ -39,6 +39,11 @@ type bucket struct {
 
 	// created is BucketState.Created in Unix seconds.
 	created uint32
+	// at is its index in Machine.all.
+	at uint32
+	// stamped is the level that a sender gave it, -1 if none did, level the one in
+	// force: that, or what the policy says.
+	stamped int8
 	level   uint8
 	// queued: it is in dirtyBuckets. changed: its record has to be written. gone: it
 	// was deleted while in a list.
@@ -83,7 +88,7 @@ func (b *bucket) busy() bool {
 
 func (b *bucket) state() BucketState {
 	return BucketState{
-		ID: b.id, Name: b.name, Cell: b.cell, Level: b.level,
+		ID: b.id, Name: b.name, Cell: b.cell, Level: b.level, Stamped: b.stamped >= 0,
 		Head: b.head(), Tail: b.tail, Bytes: b.bytes,
 		Created: unixTime(b.created), LastActive: moment(b.active), Expiry: unixTime(b.expiry),
 	}
@@ -111,7 +116,12 @@ func (m *Machine) Load(s BucketState) {
 // are taken for equal, and their deadlines are left to the reader.
 func (m *Machine) adopt(s BucketState) *bucket {
 	b := m.pool.bucket()
-	b.id, b.name, b.cell, b.level = s.ID, s.Name, m.slim(s.Name, s.Cell), s.Level
+	b.id, b.name, b.cell = s.ID, s.Name, m.slim(s.Name, s.Cell)
+	b.stamped = -1
+	if s.Stamped {
+		b.stamped = int8(min(s.Level, maxLevel))
+	}
+	b.level = m.importance(b.cell, b.stamped)
 	b.tail = max(s.Head, s.Tail)
 	b.retained = uint32(min(b.tail-s.Head, math.MaxUint32))
 	b.created, b.active, b.expiry = unixSeconds(s.Created), instant(s.LastActive), unixSeconds(s.Expiry)
@@ -122,6 +132,7 @@ func (m *Machine) adopt(s BucketState) *bucket {
 		m.bytes += b.bytes
 	}
 	m.byName[b.name], m.byID[b.id] = b, b
+	m.enlist(b)
 	for _, g := range m.groups {
 		m.newCursor(b, g, b.head())
 	}
@@ -200,6 +211,7 @@ func (m *Machine) uncount(b *bucket, from, to Offset, size uint32) {
 func (m *Machine) release(b *bucket) {
 	delete(m.byName, b.name)
 	delete(m.byID, b.id)
+	m.delist(b)
 	m.messages -= int64(b.live)
 	m.bytes -= b.bytes
 	for c := b.first; c != nil; {

@@ -1,8 +1,6 @@
 package dispatch
 
 import (
-	"time"
-
 	"github.com/penstockmq/penstock/readyset"
 	"github.com/penstockmq/penstock/suspend"
 )
@@ -12,7 +10,7 @@ import (
 // whose head runs for hours while its other messages go by.
 const windowMax = 1024
 
-// maxInFlight bounds GroupConfig.InFlight.
+// maxInFlight bounds GroupConfig.InFlight and the policy's in_flight of a cell.
 const maxInFlight = 1024
 
 // placeState is what became of a delivered message.
@@ -53,9 +51,19 @@ type cursor struct {
 	floor            Offset
 	window           []place
 	leased, returned uint16
+	// inFlight is how many may be out at once.
+	inFlight uint16
+	// pace and last measure how fast the bucket drains, see pace.go.
+	pace uint16
+	last uint32
 	// queued: it is in dirtyCursors. changed: its record is not what it should be.
 	// recorded: it has a record.
 	queued, changed, recorded bool
+	// turned: its turn came and a gate kept it, so it goes first when that opens.
+	turned bool
+	// since is when it began to wait for nothing but its gates and its turn; 0: it
+	// waits for something else.
+	since int64
 
 	// link is who subscribed to the bucket's name; nil if nobody.
 	link  *link
@@ -66,11 +74,16 @@ func (c *cursor) next() Offset { return c.floor + Offset(len(c.window)) }
 
 // deliverable is whether a message could go if every gate were open.
 func (c *cursor) deliverable() bool {
-	if int(c.leased) >= c.g.inFlight {
-		return false
-	}
-	return c.returned > 0 || (c.next() < c.b.durable() && len(c.window) < c.g.windowMax)
+	return c.leased < c.inFlight && c.waits()
 }
+
+// waits is whether there is a message that is not out.
+func (c *cursor) waits() bool {
+	return c.returned > 0 || (c.next() < c.b.durable() && len(c.window) < c.windowMax())
+}
+
+// windowMax is how long its window may become.
+func (c *cursor) windowMax() int { return windowMax + int(c.inFlight) }
 
 // pick is the offset to deliver: the lowest that came back, else the next. The search
 // is over the window, which is one place long unless several messages are out.
@@ -171,7 +184,7 @@ func (c *cursor) skipDead() {
 			continue
 		}
 		for c.next() < end {
-			if len(c.window) >= c.g.windowMax {
+			if len(c.window) >= c.windowMax() {
 				return
 			}
 			c.window = append(c.window, place{state: settled})
@@ -179,78 +192,18 @@ func (c *cursor) skipDead() {
 	}
 }
 
-// where is what decides which holds cover the bucket.
+// where is what decides which holds and limits cover the bucket.
 func (c *cursor) where() suspend.Place {
 	return suspend.Place{Bucket: c.b.name, User: c.b.cell.User, Model: c.b.cell.Model, Level: c.b.level}
-}
-
-// gate is the closed bucket or row gate that opens last. Wide gates close a group's
-// sets as units and need no look here.
-func (c *cursor) gate(now time.Time) (suspend.Target, bool) {
-	if c.g.holds.Len() == 0 {
-		return suspend.Target{}, false
-	}
-	h, closed := c.g.holds.Parking(now, c.where())
-	return h.Target, closed
-}
-
-// arrange puts the bucket where it belongs in the group's ready matrix: nowhere, on
-// a gate, or in the rings. Every event that may change the answer ends with it: this
-// is what keeps a wake-up from being lost.
-func (m *Machine) arrange(now time.Time, c *cursor) {
-	if !c.deliverable() {
-		c.withdraw()
-		return
-	}
-	if target, closed := c.gate(now); closed {
-		c.withdrawSubs()
-		c.g.set.Park(&c.entry, target)
-		return
-	}
-	m.offer(c)
-}
-
-// arrangeAll is arrange for every group.
-func (m *Machine) arrangeAll(now time.Time, b *bucket) {
-	for c := b.first; c != nil; c = c.sibling {
-		m.arrange(now, c)
-	}
-}
-
-// offer puts the bucket into the rings of the group and of its exact subscribers.
-func (m *Machine) offer(c *cursor) {
-	if c.entry.Ready() {
-		return
-	}
-	c.g.set.Add(&c.entry)
-	if c.link != nil {
-		for s := c.link.first; s != nil; s = s.next {
-			s.member.set.Add(&s.entry)
-			m.eager(s.member)
-		}
-	}
-	m.wake(c.g)
-}
-
-// withdraw takes the bucket out of all rings, and off its gate.
-func (c *cursor) withdraw() {
-	c.g.set.Remove(&c.entry)
-	c.withdrawSubs()
-}
-
-func (c *cursor) withdrawSubs() {
-	if c.link == nil {
-		return
-	}
-	for s := c.link.first; s != nil; s = s.next {
-		s.member.set.Remove(&s.entry)
-	}
 }
 
 func (m *Machine) newCursor(b *bucket, g *group, floor Offset) *cursor {
 	c := m.pool.cursor()
 	c.b, c.g, c.floor = b, g, floor
 	c.sibling, b.first = b.first, c
+	place := c.where()
+	c.inFlight = g.mayFly(place)
+	c.entry.Weight = g.ledger.Weight(place)
 	g.set.Init(&c.entry, c, b.cell.Model, readyset.Level(b.level))
 	if len(g.links) > 0 {
 		c.join(g.links[b.name])

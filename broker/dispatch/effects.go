@@ -70,6 +70,8 @@ const (
 	DiscardPurged
 	// DiscardBacklog: the bucket's TTL passed and its backlog with it.
 	DiscardBacklog
+	// untold: who caused it knows of it.
+	untold
 )
 
 // Counters count what happened between two Takes.

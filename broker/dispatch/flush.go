@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // buffer holds the effects of one Take and what they point to. There are two, so
@@ -20,6 +21,8 @@ type buffer struct {
 	items         []Item
 	offsets       []Offset
 	returns       []Return
+	accounts      []quota.Record
+	bytes         []byte
 }
 
 // bufferMax is the number of elements of a kind above which a buffer's memory is
@@ -40,6 +43,9 @@ func (b *buffer) reset() {
 	reuse(&b.items)
 	reuse(&b.offsets)
 	reuse(&b.returns)
+	reuse(&b.Discards)
+	reuse(&b.accounts)
+	reuse(&b.bytes)
 }
 
 func reuse[T any](s *[]T) {
@@ -49,6 +55,13 @@ func reuse[T any](s *[]T) {
 	}
 	clear(*s)
 	*s = (*s)[:0]
+}
+
+// stash keeps what append adds to a slice.
+func (b *buffer) stash(add func([]byte) []byte) []byte {
+	from := len(b.bytes)
+	b.bytes = add(b.bytes)
+	return b.bytes[from:len(b.bytes):len(b.bytes)]
 }
 
 func put[T any](s *[]T, x T) *T {
@@ -62,6 +75,7 @@ func (m *Machine) Take() Effects {
 	m.flushMembers()
 	m.flushCursors()
 	m.flushBuckets()
+	m.flushAccounts()
 	m.swept = nil
 	taken := m.out
 	m.spare.reset()

@@ -7,6 +7,8 @@ import (
 	"github.com/penstockmq/penstock/readyset"
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/deadline"
+	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // defaultMaxAttempts is RocketMQ's 16 retries after the first delivery.
@@ -18,13 +20,21 @@ type group struct {
 	cfg         GroupConfig
 	inFlight    int
 	maxAttempts int
-	windowMax   int
+	// onWide makes a unit agree with what the ledger says of it.
+	onWide func(t suspend.Target, closed bool, until time.Time)
 
 	holds *suspend.Table
 	// item is armed with the earliest end of a hold.
 	item deadline.Item[*group]
-	// shut are the wide gates that are closed, for sets yet to be made.
-	shut map[suspend.Target]struct{}
+	// shut are the wide gates that are closed, each with why.
+	shut map[suspend.Target]cause
+
+	// ledger is what the group has used of the limits, unit what a turn costs.
+	ledger *quota.Ledger
+	unit   policy.CostUnit
+	// forgive: the unit has changed, and the debts of buckets not reviewed yet mean
+	// nothing.
+	forgive bool
 
 	// set is the ready matrix of all resident buckets. Wildcard clients take from it.
 	// Buckets are parked in it alone.
@@ -57,11 +67,11 @@ func (m *Machine) AddGroup(cfg GroupConfig) {
 		maxAttempts: cfg.MaxAttempts,
 		holds:       suspend.New(cfg.MaxSuspend),
 		set:         readyset.New[*cursor](readyset.Options{}),
-		shut:        map[suspend.Target]struct{}{},
+		shut:        map[suspend.Target]cause{},
 		members:     map[string]*member{},
 		links:       map[string]*link{},
 	}
-	g.windowMax = windowMax + g.inFlight
+	m.openLedger(g)
 	if g.maxAttempts <= 0 {
 		g.maxAttempts = defaultMaxAttempts
 	}
@@ -76,7 +86,8 @@ func (m *Machine) AddGroup(cfg GroupConfig) {
 		c.skipDead()
 		m.moved(c)
 		m.trim(moment(b.active), b)
-		if c.deliverable() { // no hold can be in force
+		if c.deliverable() { // no hold can be in force, and nothing is used
+			c.since = b.active
 			m.offer(c)
 		}
 	}
@@ -101,6 +112,7 @@ func (m *Machine) RemoveGroup(now time.Time, id GroupID) {
 	for _, b := range m.inOrder() {
 		m.removeCursor(now, b, g)
 	}
+	m.freed = slices.DeleteFunc(m.freed, func(x freed) bool { return x.group == g })
 	m.hungry = slices.DeleteFunc(m.hungry, func(x *group) bool { return x == g })
 	m.check(now)
 }
@@ -112,7 +124,7 @@ func (m *Machine) removeCursor(now time.Time, b *bucket, g *group) {
 		if c.g != g {
 			continue
 		}
-		m.emptyWindow(c)
+		m.emptyWindow(now, c)
 		m.deleteCursor(c)
 		*at = c.sibling
 		m.dropCursor(c)

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"time"
 
-	"github.com/penstockmq/penstock/readyset"
 	"github.com/penstockmq/penstock/suspend"
 )
 
@@ -98,63 +97,3 @@ func (m *Machine) armGates(g *group) {
 		m.gates.Remove(&g.item)
 	}
 }
-
-// setGate makes the ready matrix agree with a hold. A bucket's gate closes at once.
-// A row's closes for each of its buckets when its turn comes, see choose. Wide gates
-// close the group's sets as units.
-func (m *Machine) setGate(now time.Time, g *group, t suspend.Target, closed bool) {
-	switch {
-	case t.Scope == suspend.Bucket && closed:
-		if b := m.byName[t.Name]; b != nil {
-			m.arrange(now, b.cursor(g.cfg.ID))
-		}
-	case t.Scope == suspend.Bucket || t.Scope == suspend.Row:
-		if !closed {
-			g.set.Open(t, func(e *readyset.Entry[*cursor]) { m.arrange(now, e.Value) })
-		}
-	default:
-		m.setWideGate(g, t, closed)
-	}
-}
-
-func (m *Machine) setWideGate(g *group, t suspend.Target, closed bool) {
-	if _, was := g.shut[t]; was == closed {
-		return
-	}
-	if closed {
-		g.shut[t] = struct{}{}
-	} else {
-		delete(g.shut, t)
-	}
-	switchUnit(g.set, t, closed)
-	for _, mb := range g.members {
-		if mb.set != nil {
-			switchUnit(mb.set, t, closed)
-			if !closed {
-				m.eager(mb)
-			}
-		}
-	}
-	m.wake(g)
-}
-
-// switchUnit closes or opens a column, a level or all of a set.
-func switchUnit(s *readyset.Set[*cursor], t suspend.Target, closed bool) {
-	switch {
-	case t.Scope == suspend.Column && closed:
-		s.CloseColumn(t.Name)
-	case t.Scope == suspend.Column:
-		s.OpenColumn(t.Name)
-	case t.Scope == suspend.Level && closed:
-		s.CloseLevel(levelOf(t))
-	case t.Scope == suspend.Level:
-		s.OpenLevel(levelOf(t))
-	case closed:
-		s.CloseAll()
-	default:
-		s.OpenAll()
-	}
-}
-
-// levelOf is the level a valid target names: "0" to "3".
-func levelOf(t suspend.Target) readyset.Level { return readyset.Level(t.Name[0] - '0') }

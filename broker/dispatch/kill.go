@@ -3,21 +3,23 @@ package dispatch
 import (
 	"math"
 	"time"
+
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // kill settles messages [from, to) for every group and deletes them, but for those
-// that a group has out. It returns how many were waiting in some group.
+// that a group has out, and says why. It returns how many were waiting in some group.
 //
 // Their cursors need no record of it: after a restart such a message is not in the
 // store, and a message that is not there is settled when its turn comes. In memory
 // their runs are dead and cursors step over them, so that nobody reads what is not there.
-func (m *Machine) kill(now time.Time, b *bucket, from, to Offset, inStore bool) int {
+func (m *Machine) kill(now time.Time, b *bucket, from, to Offset, inStore bool, why DiscardReason) int {
 	from, to = max(from, b.head()), min(to, b.durable())
 	n := 0
 	for from < to {
 		stop := b.nextLeased(from, to)
 		if from < stop {
-			n += m.killQuiet(b, from, stop, inStore)
+			n += m.killQuiet(b, from, stop, inStore, why)
 		}
 		from = stop + 1
 	}
@@ -47,10 +49,11 @@ func (b *bucket) nextLeased(from, to Offset) Offset {
 }
 
 // killQuiet kills messages of which none is out.
-func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool) int {
+func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool, why DiscardReason) int {
 	n := 0
 	b.runs.kill(from, to, b.tail, func(from, to Offset, size uint32) {
 		n += int(to-from) - b.settledEverywhere(from, to)
+		m.discarded(b, from, to, why)
 		if inStore {
 			m.forget(b, from, to, size)
 		} else {
@@ -66,6 +69,38 @@ func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool) int {
 		}
 	}
 	return n
+}
+
+// discarded tells of those of the messages that nobody was given for good.
+func (m *Machine) discarded(b *bucket, from, to Offset, why DiscardReason) {
+	if why == untold {
+		return
+	}
+	tell := func(to Offset) {
+		if from < to {
+			m.out.Discards = append(m.out.Discards, Discard{Bucket: b.id, Name: b.name, Offset: from, To: to, Reason: why})
+		}
+	}
+	for off := from; off < to; off++ {
+		seen, further := b.settledSomewhere(off)
+		if seen {
+			tell(off)
+			from = off + 1
+		} else if !further {
+			break
+		}
+	}
+	tell(to)
+}
+
+// settledSomewhere is whether a group is done with a message, and whether any can be
+// with one above it.
+func (b *bucket) settledSomewhere(off Offset) (done, further bool) {
+	for c := b.first; c != nil; c = c.sibling {
+		done = done || c.stateAt(off) == settled
+		further = further || off < c.next()
+	}
+	return done, further
 }
 
 // settledEverywhere counts the messages in [from, to) that no group waits for any
@@ -104,7 +139,7 @@ func (m *Machine) Cancel(now time.Time, name string, id BucketID, off Offset) Ca
 	if b.leased(off) {
 		return Running
 	}
-	if b.isSettled(off) || m.kill(now, b, off, off+1, true) == 0 {
+	if b.isSettled(off) || m.kill(now, b, off, off+1, true, untold) == 0 {
 		return Gone
 	}
 	m.out.Counters.Settled++
@@ -119,7 +154,7 @@ func (m *Machine) Purge(now time.Time, name string) int {
 	if b == nil {
 		return 0
 	}
-	n := m.kill(now, b, b.head(), b.durable(), true)
+	n := m.kill(now, b, b.head(), b.durable(), true, DiscardPurged)
 	m.out.Counters.Settled += n
 	return n
 }
@@ -137,7 +172,7 @@ func (m *Machine) Seek(now time.Time, id GroupID, name string, off Offset) error
 		return nil
 	}
 	c := b.cursor(id)
-	m.emptyWindow(c)
+	m.emptyWindow(now, c)
 	c.floor = min(max(off, b.head()), b.durable())
 	c.skipDead()
 	m.moved(c)
@@ -147,11 +182,11 @@ func (m *Machine) Seek(now time.Time, id GroupID, name string, off Offset) error
 }
 
 // emptyWindow forgets what became of the messages above the floor.
-func (m *Machine) emptyWindow(c *cursor) {
+func (m *Machine) emptyWindow(now time.Time, c *cursor) {
 	for i := range c.window {
 		p := &c.window[i]
 		if p.state == out {
-			m.endLease(p.lease, 0)
+			m.endLease(now, p.lease, 0, quota.Settlement{})
 		}
 		c.set(p, settled)
 	}
@@ -162,9 +197,9 @@ func (m *Machine) emptyWindow(c *cursor) {
 // expire settles a queued message whose deadline has passed when its turn comes.
 func (m *Machine) expire(now time.Time, c *cursor, off Offset) {
 	m.out.Counters.Expired++
-	if m.kill(now, c.b, off, off+1, true) == 0 { // another group has it out
+	if m.kill(now, c.b, off, off+1, true, DiscardExpired) == 0 { // another group has it out
 		c.reach(off)
-		m.settle(now, c, off)
+		m.settle(now, c, off, quota.Settlement{})
 	}
 }
 
@@ -199,6 +234,6 @@ func (m *Machine) sweepDeadlines(now time.Time, b *bucket) {
 	}
 	b.due = due
 	for _, p := range passed {
-		m.out.Counters.Expired += m.kill(now, b, p.from, p.to, true)
+		m.out.Counters.Expired += m.kill(now, b, p.from, p.to, true, DiscardExpired)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/suspend/deadline"
+	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 const (
@@ -29,6 +31,8 @@ type Machine struct {
 	// byName and byID hold the resident buckets. They have the same values.
 	byName map[string]*bucket
 	byID   map[BucketID]*bucket
+	// all are the same in no order, for what is done to each of them bit by bit.
+	all []*bucket
 	// buckets counts the records on disk, resident or not.
 	buckets int
 	// messages and bytes are sums over the resident buckets.
@@ -56,6 +60,17 @@ type Machine struct {
 	// hungry are the groups in which something may be handed out since the last Match.
 	hungry []*group
 
+	// doc is the policy in force. signals are the load signals, for groups to come.
+	doc     *policy.Document
+	signals map[signalKey]signal.Signal
+	// review is how many of all, from the first on, are still to be brought in line
+	// with the policy; reviewAt is when that began.
+	review   int
+	reviewAt time.Time
+	// freed are gates to be looked at again by the next Match, as something in flight
+	// has ended.
+	freed []freed
+
 	// pulls counts how often a poll was tried against a ready set, wakeups how often
 	// one got something.
 	pulls, wakeups uint64
@@ -80,15 +95,16 @@ type Machine struct {
 	startAccounts []restoredAccount
 }
 
-// New returns a machine without groups or buckets. Recovery follows: AddGroup, then
-// RestoreBucket, RestoreCursor, RestoreLease, RestoreHold and RestoreSubscription,
-// SetBucketCount, and Start.
+// New returns a machine without groups or buckets, and without a policy. Recovery
+// follows: SetPolicy, AddGroup, then RestoreBucket, RestoreCursor, RestoreLease,
+// RestoreHold, RestoreSubscription and RestoreAccount, SetBucketCount, and Start.
 func New(cfg TopicConfig) *Machine {
 	return &Machine{
 		cfg:        cfg,
 		byName:     map[string]*bucket{},
 		byID:       map[BucketID]*bucket{},
 		clients:    map[string]*client{},
+		doc:        policy.Empty(),
 		nextBucket: cfg.NextBucket,
 		reserved:   cfg.NextBucket,
 		out:        &buffer{},
@@ -136,6 +152,10 @@ func (m *Machine) Tick(now time.Time) {
 	for it := m.leases.PopDue(now); it != nil; it = m.leases.PopDue(now) {
 		m.leaseDue(now, it.Value)
 	}
+	for _, g := range m.groups {
+		m.limitsDue(now, g)
+	}
+	m.reviewSome(now)
 	m.check(now)
 }
 
@@ -152,6 +172,10 @@ func (m *Machine) NextWake() (time.Time, bool) {
 	sooner(m.polls.Next())
 	sooner(m.gates.Next())
 	sooner(m.living.Next())
+	for _, g := range m.groups {
+		sooner(g.ledger.Next())
+	}
+	sooner(m.reviewAt, m.review > 0)
 	return wake, found
 }
 

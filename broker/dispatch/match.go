@@ -4,12 +4,15 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/readyset"
+	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // Match hands what is ready to those who wait, and then ends the polls whose time is
 // over. Groups in which nothing has changed are not looked at, and a poll is touched
 // only if it takes something: O(1) for each message, whatever waits.
 func (m *Machine) Match(now time.Time) {
+	m.openFreed(now)
 	for i := 0; i < len(m.hungry); i++ {
 		g := m.hungry[i]
 		g.hungry = false
@@ -67,13 +70,15 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 			break
 		}
 		c := e.Value
-		c.withdraw()
-		off, ok := m.choose(now, c)
+		off, ask, ok := m.choose(now, c, set, e)
 		if !ok {
 			continue
 		}
-		l := m.newLease(now, c, off, w)
-		set.Charge(e, 1)
+		m.checkStart(now, c, ask)
+		c.withdraw()
+		l := m.newLease(now, c, off, w, m.charge(now, c, set, e, ask))
+		l.fair, l.output = c.g.fair(ask.Cost), ask.Cost.Output
+		c.paced(now)
 		m.deliverOne(w, l)
 		// Its next message, if it may have several out, is for another poll.
 		later = append(later, c)
@@ -92,26 +97,59 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 	return true
 }
 
-// choose finds the message to deliver from a bucket whose turn it is. A gate that
-// closed since the bucket became ready is noticed here, and so are deadlines: rows
-// and deadlines would otherwise need an index each. If there is nothing, the bucket
-// is where it belongs.
-func (m *Machine) choose(now time.Time, c *cursor) (Offset, bool) {
-	if target, closed := c.gate(now); closed {
-		c.g.set.Park(&c.entry, target)
-		return 0, false
+// choose finds the message to deliver from a bucket whose turn it is, and what it
+// asks of the limits. A gate that closed since the bucket became ready is noticed
+// here, and so are deadlines: rows and deadlines would otherwise need an index each.
+// If there is nothing, the bucket is where it belongs.
+func (m *Machine) choose(now time.Time, c *cursor, set *readyset.Set[*cursor], e *readyset.Entry[*cursor]) (Offset, quota.Ask, bool) {
+	if target, closed := c.narrow(now); closed {
+		c.kept(target)
+		return 0, quota.Ask{}, false
 	}
 	for {
 		off, ok := c.pick()
 		if !ok {
-			return 0, false
+			c.withdraw()
+			return 0, quota.Ask{}, false
 		}
-		if !c.b.overdue(now, off) {
-			c.withdraw() // expire may have put it back
-			return off, true
+		if c.b.overdue(now, off) {
+			m.expire(now, c, off)
+			continue
 		}
-		m.expire(now, c, off)
+		ask := m.ask(c, off)
+		switch gate, fits := c.g.ledger.Fits(now, ask); {
+		case fits:
+			return off, ask, true
+		case gate.Never:
+			m.buryUnsent(now, c, off)
+		case gate.Target.Scope > suspend.Row:
+			m.putBack(c, set, e, gate.Target)
+			return 0, quota.Ask{}, false
+		default:
+			c.kept(gate.Target)
+			return 0, quota.Ask{}, false
+		}
 	}
+}
+
+// kept parks a bucket whose turn it was.
+func (c *cursor) kept(target suspend.Target) {
+	c.park(target)
+	c.turned = true
+}
+
+// putBack gives back the turn of a bucket for whose message a whole unit has not enough
+// left, and closes the unit: what costs less does not overtake it for ever.
+func (m *Machine) putBack(c *cursor, set *readyset.Set[*cursor], e *readyset.Entry[*cursor], unit suspend.Target) {
+	m.setWideGate(c.g, unit, byLimit, true)
+	set.PutBack(e)
+	c.eachEntry(func(s *readyset.Set[*cursor], x *readyset.Entry[*cursor]) { s.Add(x) })
+}
+
+// buryUnsent makes a message that can never go a dead letter.
+func (m *Machine) buryUnsent(now time.Time, c *cursor, off Offset) {
+	c.reach(off)
+	m.bury(now, c, off, c.at(off).attempts, reasonNever, quota.Settlement{})
 }
 
 func (m *Machine) deliverOne(w *Waiter, l *lease) {

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"time"
 
+	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/quota"
 )
 
@@ -37,19 +38,77 @@ func ThenRetry(d time.Duration) Then { return Then{act: thenRetry, d: d} }
 // ThenReject makes it a dead letter, as DeadLetter does.
 func ThenReject(reason string) Then { return Then{act: thenReject, reason: reason} }
 
-// Settle ends a delivery with what its worker learned of its cost. A handle that is
-// not current settles nothing; what follows then is that of Ack, Suspend,
-// ChangeInvisible or DeadLetter.
-func (m *Machine) Settle(now time.Time, h Handle, s quota.Settlement, t Then) error {
+// Settle ends a delivery with what its worker learned of its cost. Of a handle that is
+// not current nothing is learned; what follows then is that of Ack, Suspend,
+// ChangeInvisible or DeadLetter, with their errors.
+func (m *Machine) Settle(now time.Time, h Handle, learned quota.Settlement, t Then) error {
+	defer m.check(now)
 	switch t.act {
 	case thenSuspend:
-		return m.Suspend(now, h, t.d, t.by, t.reason)
+		return m.thenSuspend(now, h, learned, t)
 	case thenRetry:
-		_, err := m.ChangeInvisible(now, h, t.d)
-		return err
+		l := m.running(h)
+		if l == nil {
+			return ErrStaleHandle
+		}
+		m.free(now, l, learned)
+		m.changeInvisible(now, l, t.d)
+		return nil
 	case thenReject:
-		return m.DeadLetter(now, h, t.reason)
+		return m.thenReject(now, h, learned, t.reason)
 	case thenAck:
 	}
-	return m.Ack(now, h)
+	switch c, s := m.find(h); s {
+	case overtaken:
+		return ErrStaleHandle
+	case current, lapsed:
+		m.settle(now, c, h.Offset, learned)
+	case done:
+	}
+	return nil
+}
+
+func (m *Machine) thenSuspend(now time.Time, h Handle, learned quota.Settlement, t Then) error {
+	g := m.group(h.Group)
+	if g == nil {
+		return ErrNoGroup
+	}
+	if err := suspend.CheckDuration(t.d, g.holds.Max()); err != nil {
+		return err
+	}
+	l := m.running(h)
+	if l == nil {
+		return nil
+	}
+	if t.d > 0 {
+		target := suspend.Target{Scope: suspend.Bucket, Name: l.c.b.name}
+		until := now.Add(min(suspend.RoundUp(t.d), g.holds.Max()))
+		if _, err := m.extend(now, g, suspend.Hold{Target: target, Until: until, By: t.by, Reason: t.reason}); err != nil {
+			return err
+		}
+	}
+	m.giveBack(now, l, l.attempt-1, learned)
+	return nil
+}
+
+func (m *Machine) thenReject(now time.Time, h Handle, learned quota.Settlement, reason string) error {
+	c, s := m.find(h)
+	if s != current && s != lapsed {
+		return ErrStaleHandle
+	}
+	p := c.at(h.Offset)
+	attempt := p.attempts
+	if s == current {
+		attempt = p.lease.attempt
+	}
+	m.bury(now, c, h.Offset, attempt, reason, learned)
+	return nil
+}
+
+func (m *Machine) changeInvisible(now time.Time, l *lease, d time.Duration) Handle {
+	l.token = m.newToken()
+	l.autoRenew = false
+	m.leases.Set(&l.item, now.Add(max(0, d)))
+	m.putLease(l)
+	return l.handle()
 }

@@ -66,6 +66,9 @@ func (m *Machine) RestoreLease(s LeaseState) {
 	l := m.pool.lease()
 	l.c, l.off, l.token, l.client = c, s.Offset, s.Token, s.Client
 	l.attempt, l.autoRenew, l.first = max(1, s.Attempt), s.AutoRenew, instant(s.First)
+	if t, err := quota.DecodeTicket(s.Ticket); err == nil && len(s.Ticket) > 0 {
+		l.ticket, l.charged = t, true // one that cannot be read is as if it was free
+	}
 	c.set(p, out)
 	p.lease, p.attempts = l, 0
 	m.leases.Set(&l.item, s.Until)
@@ -109,6 +112,7 @@ func (m *Machine) Start(now time.Time) {
 		c.seen = max(c.seen, instant(now))
 		m.living.Set(&c.item, now.Add(clientTimeout))
 	}
+	m.startLedgers(now)
 	for _, b := range m.restored {
 		for c := b.first; c != nil; c = c.sibling {
 			c.advance()
@@ -135,7 +139,7 @@ func (m *Machine) startHold(now time.Time, r restoredHold) {
 	}
 	m.armGates(g)
 	if r.hold.Target.Scope > suspend.Row {
-		m.setWideGate(g, r.hold.Target, true)
+		m.setWideGate(g, r.hold.Target, byHold, true)
 	}
 }
 

@@ -3,7 +3,7 @@ package dispatch
 import (
 	"time"
 
-	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // standing is what a handle is worth now.
@@ -30,7 +30,7 @@ func (m *Machine) find(h Handle) (*cursor, standing) {
 	if c == nil || h.Offset >= b.durable() {
 		return nil, done
 	}
-	if h.Offset >= c.next() && h.Offset-c.floor < Offset(c.g.windowMax) && b.runs.deadEnd(h.Offset, b.tail) == h.Offset {
+	if h.Offset >= c.next() && h.Offset-c.floor < Offset(c.windowMax()) && b.runs.deadEnd(h.Offset, b.tail) == h.Offset {
 		// Out before a restart whose lease record is missing, or before a Seek.
 		c.reach(h.Offset)
 	}
@@ -55,11 +55,12 @@ func (m *Machine) running(h Handle) *lease {
 	return c.at(h.Offset).lease
 }
 
-// settle marks a message of the window as done with for the group.
-func (m *Machine) settle(now time.Time, c *cursor, off Offset) {
+// settle marks a message of the window as done with for the group, with what was
+// learned of its cost.
+func (m *Machine) settle(now time.Time, c *cursor, off Offset, learned quota.Settlement) {
 	p := c.at(off)
 	if p.state == out {
-		m.endLease(p.lease, 0)
+		m.endLease(now, p.lease, 0, learned)
 	}
 	c.set(p, settled)
 	p.attempts = 0
@@ -72,45 +73,18 @@ func (m *Machine) settle(now time.Time, c *cursor, off Offset) {
 
 // Ack settles a message. ErrStaleHandle: it is out again under a newer token, and
 // nothing was changed. Of a message that is settled, or whose lease ended and that
-// is not out again, an ack is good.
+// is not out again, an ack is good. What its delivery reserved of limits stands.
 func (m *Machine) Ack(now time.Time, h Handle) error {
-	defer m.check(now)
-	switch c, s := m.find(h); s {
-	case overtaken:
-		return ErrStaleHandle
-	case current, lapsed:
-		m.settle(now, c, h.Offset)
-	case done:
-	}
-	return nil
+	return m.Settle(now, h, quota.Settlement{}, ThenAck())
 }
 
 // Suspend gives a message back with its attempt unchanged and holds its bucket for d
 // for this group, rounded up to a millisecond; a longer hold stays. d = 0 gives it
-// back at once. A handle that is not current has no effect.
+// back at once. A handle that is not current has no effect. Tokens and bytes are given
+// back to the limits: nothing was done.
 // Errors: suspend.ErrNegative, suspend.ErrTooLong; nothing was changed.
 func (m *Machine) Suspend(now time.Time, h Handle, d time.Duration, by, reason string) error {
-	defer m.check(now)
-	g := m.group(h.Group)
-	if g == nil {
-		return ErrNoGroup
-	}
-	if err := suspend.CheckDuration(d, g.holds.Max()); err != nil {
-		return err
-	}
-	l := m.running(h)
-	if l == nil {
-		return nil
-	}
-	if d > 0 {
-		target := suspend.Target{Scope: suspend.Bucket, Name: l.c.b.name}
-		until := now.Add(min(suspend.RoundUp(d), g.holds.Max()))
-		if _, err := m.extend(now, g, suspend.Hold{Target: target, Until: until, By: by, Reason: reason}); err != nil {
-			return err
-		}
-	}
-	m.giveBack(now, l, l.attempt-1)
-	return nil
+	return m.Settle(now, h, quota.Settlement{Outcome: quota.Unused}, ThenSuspend(d, by, reason))
 }
 
 // ChangeInvisible lets the lease end at now + d, as a failed attempt unless it is
@@ -121,18 +95,14 @@ func (m *Machine) ChangeInvisible(now time.Time, h Handle, d time.Duration) (Han
 	if l == nil {
 		return Handle{}, ErrStaleHandle
 	}
-	l.token = m.newToken()
-	l.autoRenew = false
-	m.leases.Set(&l.item, now.Add(max(0, d)))
-	m.putLease(l)
-	return l.handle(), nil
+	return m.changeInvisible(now, l, d), nil
 }
 
 // Release gives back a message that never reached its client: deliverable at once,
 // the attempt not counted.
 func (m *Machine) Release(now time.Time, h Handle) {
 	if l := m.running(h); l != nil {
-		m.giveBack(now, l, l.attempt-1)
+		m.giveBack(now, l, l.attempt-1, quota.Settlement{Outcome: quota.Unsent})
 	}
 	m.check(now)
 }
@@ -140,18 +110,7 @@ func (m *Machine) Release(now time.Time, h Handle) {
 // DeadLetter moves a message to the group's dead letters. As with Ack its lease may
 // have ended. ErrStaleHandle: it is out under a newer token, or settled.
 func (m *Machine) DeadLetter(now time.Time, h Handle, reason string) error {
-	defer m.check(now)
-	c, s := m.find(h)
-	if s != current && s != lapsed {
-		return ErrStaleHandle
-	}
-	p := c.at(h.Offset)
-	attempt := p.attempts
-	if s == current {
-		attempt = p.lease.attempt
-	}
-	m.bury(now, c, h.Offset, attempt, reason)
-	return nil
+	return m.Settle(now, h, quota.Settlement{}, ThenReject(reason))
 }
 
 // Expire settles a message that was let out and whose deadline has passed, in every
@@ -177,9 +136,9 @@ func (m *Machine) discard(now time.Time, h Handle, inStore bool) bool {
 		return false
 	}
 	c := l.c
-	m.endLease(l, 0)
-	if m.kill(now, c.b, h.Offset, h.Offset+1, inStore) == 0 { // another group has it out
-		m.settle(now, c, h.Offset)
+	m.endLease(now, l, 0, quota.Settlement{Outcome: quota.Unsent})
+	if m.kill(now, c.b, h.Offset, h.Offset+1, inStore, untold) == 0 { // another group has it out
+		m.settle(now, c, h.Offset, quota.Settlement{})
 	}
 	return true
 }

@@ -28,6 +28,7 @@ type sub struct {
 
 // attach gives the subscription its bucket.
 func (s *sub) attach(c *cursor) {
+	s.entry.Weight = c.entry.Weight
 	s.member.set.Init(&s.entry, c, c.b.cell.Model, readyset.Level(c.b.level))
 }
 
@@ -176,7 +177,7 @@ func (m *Machine) addName(mb *member, name string) {
 		mb.subs = map[string]*sub{}
 	}
 	if mb.set == nil {
-		mb.set = readyset.New[*cursor](readyset.Options{})
+		mb.set = readyset.New[*cursor](readyset.Options{Quantum: quantum(mb.g.unit)})
 		for t := range mb.g.shut {
 			switchUnit(mb.set, t, true)
 		}

@@ -77,6 +77,7 @@ func (m *Machine) expires(name string, active time.Time) time.Time {
 func (m *Machine) destroy(b *bucket) {
 	b.runs.popTo(b.tail, b.tail, func(from, to Offset, size uint32) {
 		m.out.Counters.Expired += int(to - from)
+		m.discarded(b, from, to, DiscardBacklog)
 		m.forget(b, from, to, size)
 	}, b.head())
 	for c := b.first; c != nil; c = c.sibling {
