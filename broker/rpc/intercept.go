@@ -43,6 +43,9 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, err
 		// The official Go client's heartbeat after a reconnect has no headers at all,
 		// and a refusal makes it drop a healthy telemetry stream.
 		return context.WithValue(ctx, callerKey{}, c), nil
+	case c.id == "" && isPenstock(method):
+		// An operator's tool that asks is no client of the group.
+		return context.WithValue(ctx, callerKey{}, c), nil
 	case c.id == "":
 		return nil, refuse(v2.Code_CLIENT_ID_REQUIRED, "header %s is missing or blank", headerClientID)
 	case len(c.id) > maxClientIDBytes:
@@ -68,25 +71,28 @@ func header(md metadata.MD, key string) string {
 }
 
 // unary wraps every unary call: who calls, and a net under the handler. No call
-// whose response has a status ends with a gRPC error.
+// whose response has a status ends with a gRPC error; those of penstock.v1 have none.
 func (s *Server) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			response, err = refuseUnary(request, s.panicked(info.FullMethod, p))
+			response, err = refuseUnary(info.FullMethod, request, s.panicked(info.FullMethod, p))
 		}
 	}()
 	ctx, err = s.admit(ctx, info.FullMethod)
 	if err != nil {
-		return refuseUnary(request, s.statusOf(err))
+		return refuseUnary(info.FullMethod, request, s.statusOf(err))
 	}
 	response, err = handler(ctx, request)
 	if err != nil {
-		return refuseUnary(request, s.statusOf(err))
+		return refuseUnary(info.FullMethod, request, s.statusOf(err))
 	}
 	return response, nil
 }
 
-func refuseUnary(request any, st *v2.Status) (any, error) {
+func refuseUnary(method string, request any, st *v2.Status) (any, error) {
+	if isPenstock(method) {
+		return nil, refusePenstock(st)
+	}
 	if response, ok := answerWith(request, st); ok {
 		return response, nil
 	}

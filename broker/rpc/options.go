@@ -26,6 +26,8 @@ type Options struct {
 	Advertise string
 	// BrokerName is the name clients see; it must survive restarts. Default "penstock".
 	BrokerName string
+	// Version is this build's, for people who ask the broker. Default "unknown".
+	Version string
 	// TLS configures the TLS half of the port. Nil generates a self-signed certificate.
 	TLS *tls.Config
 
@@ -69,6 +71,7 @@ const (
 
 func (o Options) withDefaults() Options {
 	setDefault(&o.BrokerName, "penstock")
+	setDefault(&o.Version, "unknown")
 	setDefault(&o.MaxRequestBytes, 16<<20)
 	setDefault(&o.MaxBodyBytes, 4<<20)
 	setDefault(&o.MaxStreams, 10_000)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/penstockmq/penstock/broker"
+	"github.com/penstockmq/penstock/broker/rpc/penstockv1"
 )
 
 // Server serves one broker on one port.
@@ -79,6 +80,7 @@ func New(opts Options) (*Server, error) {
 		grpc.WaitForHandlers(true),
 	)
 	v2.RegisterMessagingServiceServer(s.grpc, s)
+	penstockv1.RegisterPenstockServer(s.grpc, &penstockServer{s: s})
 	return s, nil
 }
 

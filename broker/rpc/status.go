@@ -35,7 +35,7 @@ var statusTable = [...]struct {
 
 	{suspend.ErrNegative, v2.Code_ILLEGAL_INVISIBLE_TIME},
 	{suspend.ErrTooLong, v2.Code_ILLEGAL_INVISIBLE_TIME},
-	// Only operators can name a scope, and not through this port.
+	// Of penstock.v1: RocketMQ's calls name no scope.
 	{suspend.ErrScope, v2.Code_BAD_REQUEST},
 	{suspend.ErrTarget, v2.Code_BAD_REQUEST},
 
@@ -48,6 +48,8 @@ var statusTable = [...]struct {
 	{broker.ErrStaleHandle, v2.Code_INVALID_RECEIPT_HANDLE},
 	{broker.ErrNotQueued, v2.Code_MESSAGE_NOT_FOUND},
 	{broker.ErrBucketNotFound, v2.Code_MESSAGE_NOT_FOUND},
+	// To look again would find as much to look at.
+	{broker.ErrScanLimit, v2.Code_BAD_REQUEST},
 	{broker.ErrInvalidArgument, v2.Code_BAD_REQUEST},
 	{broker.ErrBodyTooLarge, v2.Code_MESSAGE_BODY_TOO_LARGE},
 	{broker.ErrBucketFull, v2.Code_TOO_MANY_REQUESTS},

@@ -42,6 +42,7 @@ var wantCodes = map[string]struct {
 	"broker.ErrStaleHandle":       {broker.ErrStaleHandle, 40013},
 	"broker.ErrNotQueued":         {broker.ErrNotQueued, 40401},
 	"broker.ErrBucketNotFound":    {broker.ErrBucketNotFound, 40401},
+	"broker.ErrScanLimit":         {broker.ErrScanLimit, 40000},
 	"broker.ErrInvalidArgument":   {broker.ErrInvalidArgument, 40000},
 	"broker.ErrBodyTooLarge":      {broker.ErrBodyTooLarge, 41301},
 	"broker.ErrBucketFull":        {broker.ErrBucketFull, 42900},

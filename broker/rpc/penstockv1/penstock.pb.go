@@ -156,9 +156,9 @@ type Outcome int32
 const (
 	Outcome_OUTCOME_UNSPECIFIED Outcome = 0 // not told: what was reserved stays charged
 	Outcome_OUTCOME_GOOD        Outcome = 1 // the backend answered, be it with a refusal of the caller's own making
-	Outcome_OUTCOME_OVERLOAD    Outcome = 2 // it had no room (429, 503); without usage, nothing was used
-	Outcome_OUTCOME_TIMEOUT     Outcome = 3 // it took too long
-	Outcome_OUTCOME_FAILED      Outcome = 4 // it failed otherwise
+	Outcome_OUTCOME_OVERLOAD    Outcome = 2 // it had no room (429, 503); without output tokens and bytes, nothing was used
+	Outcome_OUTCOME_TIMEOUT     Outcome = 3 // it took too long; what is not known stays charged
+	Outcome_OUTCOME_FAILED      Outcome = 4 // it failed otherwise; without output tokens and bytes, nothing was used
 	Outcome_OUTCOME_UNUSED      Outcome = 5 // it was never asked: what was reserved is given back
 )
 
@@ -820,7 +820,9 @@ func (x *HoldRequest) GetReason() string {
 }
 
 type HoldResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the hold in force ends: later than asked for if a longer one was there.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -855,10 +857,18 @@ func (*HoldResponse) Descriptor() ([]byte, []int) {
 	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{8}
 }
 
+func (x *HoldResponse) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The parent topic of the message, and the group that it waits for. Required.
+	// The parent topic of the message. Required.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The group that it waits for. Empty is the only one that reads the topic.
 	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
 	// Which message: exactly one of these.
 	//
@@ -978,22 +988,32 @@ func (*ExplainRequest_RequestId) isExplainRequest_Of() {}
 
 type ExplainResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lite topic, and the message's offset in it.
+	// The lite topic, and the message's offset in it; -1 if nothing waits there.
 	Bucket string `protobuf:"bytes,1,opt,name=bucket,proto3" json:"bucket,omitempty"`
 	Offset int64  `protobuf:"varint,2,opt,name=offset,proto3" json:"offset,omitempty"`
 	State  State  `protobuf:"varint,3,opt,name=state,proto3,enum=penstock.v1.State" json:"state,omitempty"`
-	// Messages of its bucket that are delivered before it; 0 is next.
+	// Undelivered messages of its bucket before it; 0 is next.
 	Position int64 `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"`
-	// What keeps it. Absent when nothing but its turn does.
+	// The closed gate that opens last. Absent when none is closed.
 	Gate *Gate `protobuf:"bytes,5,opt,name=gate,proto3" json:"gate,omitempty"`
-	// When it came into this state; absent if not known.
+	// When its wait there began; absent if not known.
 	Since *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
-	// When it is expected to start; absent if nobody can tell.
+	// When it is expected to start if nothing else changes; absent if nobody can tell.
 	EstimatedStart *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=estimated_start,json=estimatedStart,proto3" json:"estimated_start,omitempty"`
 	// Every limit that applies, shadow rules included.
 	Limits []*LimitLine `protobuf:"bytes,8,rep,name=limits,proto3" json:"limits,omitempty"`
-	// The hold that keeps it; absent if none does.
-	Hold          *HoldLine `protobuf:"bytes,9,opt,name=hold,proto3" json:"hold,omitempty"`
+	// The hold in force that ends last; absent if none is.
+	Hold *HoldLine `protobuf:"bytes,9,opt,name=hold,proto3" json:"hold,omitempty"`
+	// When the gate opens at the earliest, or the lease ends; absent if an event decides.
+	// Opens says in words what will let the message go.
+	Until *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=until,proto3" json:"until,omitempty"`
+	Opens string                 `protobuf:"bytes,11,opt,name=opens,proto3" json:"opens,omitempty"`
+	// The cell, empty for a lite topic that is none, and its importance, 0 the highest.
+	User  string `protobuf:"bytes,12,opt,name=user,proto3" json:"user,omitempty"`
+	Model string `protobuf:"bytes,13,opt,name=model,proto3" json:"model,omitempty"`
+	Level uint32 `protobuf:"varint,14,opt,name=level,proto3" json:"level,omitempty"`
+	// The request's id, if the message has one.
+	RequestId     string `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1091,18 +1111,56 @@ func (x *ExplainResponse) GetHold() *HoldLine {
 	return nil
 }
 
+func (x *ExplainResponse) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetOpens() string {
+	if x != nil {
+		return x.Opens
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
 // Gate is a closed gate.
 type Gate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What it belongs to.
 	Scope Scope  `protobuf:"varint,1,opt,name=scope,proto3,enum=penstock.v1.Scope" json:"scope,omitempty"`
 	Name  string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Which limit closed it, such as "rate" or "tokens"; "hold" for a hold.
-	Limit string `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// When it opens; absent if an event opens it.
-	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
-	// What opens it, in words.
-	Opens         string `protobuf:"bytes,5,opt,name=opens,proto3" json:"opens,omitempty"`
+	// Which limit closed it, such as "rate" or "tokens"; empty if a hold did.
+	Limit         string `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1154,20 +1212,6 @@ func (x *Gate) GetName() string {
 func (x *Gate) GetLimit() string {
 	if x != nil {
 		return x.Limit
-	}
-	return ""
-}
-
-func (x *Gate) GetUntil() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Until
-	}
-	return nil
-}
-
-func (x *Gate) GetOpens() string {
-	if x != nil {
-		return x.Opens
 	}
 	return ""
 }
@@ -1252,7 +1296,7 @@ func (x *HoldLine) GetReason() string {
 // LimitLine is one limit with its value now.
 type LimitLine struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What it applies to: "cell", "row", "column", "level" or "all", and its name.
+	// What it applies to: "bucket", "row", "column", "level" or "all", and its name.
 	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
 	Name  string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// Its kind, such as "rate" or "tokens", and how the policy writes it.
@@ -1267,7 +1311,7 @@ type LimitLine struct {
 	// A shadow rule holds nothing; would_hold counts what it would have held.
 	Shadow    bool  `protobuf:"varint,9,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	WouldHold int64 `protobuf:"varint,10,opt,name=would_hold,json=wouldHold,proto3" json:"would_hold,omitempty"`
-	// What signals leave of the limit, in thousandths: 1000 is all of it.
+	// What signals leave of the limit, in thousandths; 0: no signal scales it.
 	FactorPermille int64 `protobuf:"varint,11,opt,name=factor_permille,json=factorPermille,proto3" json:"factor_permille,omitempty"`
 	// Whether a signal behind the factor has stopped coming.
 	Stale bool `protobuf:"varint,12,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -1493,8 +1537,9 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x125\n" +
 	"\bduration\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bduration\x12\x0e\n" +
 	"\x02by\x18\x06 \x01(\tR\x02by\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\"\x0e\n" +
-	"\fHoldResponse\"\xa4\x01\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\"@\n" +
+	"\fHoldResponse\x120\n" +
+	"\x05until\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xa4\x01\n" +
 	"\x0eExplainRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05group\x18\x02 \x01(\tR\x05group\x12%\n" +
@@ -1502,7 +1547,7 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x06bucket\x18\x04 \x01(\tH\x00R\x06bucket\x12\x1f\n" +
 	"\n" +
 	"request_id\x18\x05 \x01(\tH\x00R\trequestIdB\x04\n" +
-	"\x02of\"\x80\x03\n" +
+	"\x02of\"\xa7\x04\n" +
 	"\x0fExplainResponse\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12(\n" +
@@ -1512,13 +1557,19 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12C\n" +
 	"\x0festimated_start\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x0eestimatedStart\x12.\n" +
 	"\x06limits\x18\b \x03(\v2\x16.penstock.v1.LimitLineR\x06limits\x12)\n" +
-	"\x04hold\x18\t \x01(\v2\x15.penstock.v1.HoldLineR\x04hold\"\xa2\x01\n" +
+	"\x04hold\x18\t \x01(\v2\x15.penstock.v1.HoldLineR\x04hold\x120\n" +
+	"\x05until\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
+	"\x05opens\x18\v \x01(\tR\x05opens\x12\x12\n" +
+	"\x04user\x18\f \x01(\tR\x04user\x12\x14\n" +
+	"\x05model\x18\r \x01(\tR\x05model\x12\x14\n" +
+	"\x05level\x18\x0e \x01(\rR\x05level\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x0f \x01(\tR\trequestId\"Z\n" +
 	"\x04Gate\x12(\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x12.penstock.v1.ScopeR\x05scope\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\tR\x05limit\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x14\n" +
-	"\x05opens\x18\x05 \x01(\tR\x05opens\"\xa2\x01\n" +
+	"\x05limit\x18\x03 \x01(\tR\x05limit\"\xa2\x01\n" +
 	"\bHoldLine\x12(\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x12.penstock.v1.ScopeR\x05scope\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
@@ -1628,30 +1679,31 @@ var file_broker_rpc_penstockv1_penstock_proto_depIdxs = []int32{
 	10, // 6: penstock.v1.SettleResponse.results:type_name -> penstock.v1.SettleResult
 	0,  // 7: penstock.v1.HoldRequest.scope:type_name -> penstock.v1.Scope
 	19, // 8: penstock.v1.HoldRequest.duration:type_name -> google.protobuf.Duration
-	3,  // 9: penstock.v1.ExplainResponse.state:type_name -> penstock.v1.State
-	15, // 10: penstock.v1.ExplainResponse.gate:type_name -> penstock.v1.Gate
-	20, // 11: penstock.v1.ExplainResponse.since:type_name -> google.protobuf.Timestamp
-	20, // 12: penstock.v1.ExplainResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	17, // 13: penstock.v1.ExplainResponse.limits:type_name -> penstock.v1.LimitLine
-	16, // 14: penstock.v1.ExplainResponse.hold:type_name -> penstock.v1.HoldLine
-	0,  // 15: penstock.v1.Gate.scope:type_name -> penstock.v1.Scope
-	20, // 16: penstock.v1.Gate.until:type_name -> google.protobuf.Timestamp
-	0,  // 17: penstock.v1.HoldLine.scope:type_name -> penstock.v1.Scope
-	20, // 18: penstock.v1.HoldLine.until:type_name -> google.protobuf.Timestamp
-	20, // 19: penstock.v1.LimitLine.opens:type_name -> google.protobuf.Timestamp
-	4,  // 20: penstock.v1.Penstock.Describe:input_type -> penstock.v1.DescribeRequest
-	7,  // 21: penstock.v1.Penstock.Settle:input_type -> penstock.v1.SettleRequest
-	11, // 22: penstock.v1.Penstock.Hold:input_type -> penstock.v1.HoldRequest
-	13, // 23: penstock.v1.Penstock.Explain:input_type -> penstock.v1.ExplainRequest
-	5,  // 24: penstock.v1.Penstock.Describe:output_type -> penstock.v1.DescribeResponse
-	9,  // 25: penstock.v1.Penstock.Settle:output_type -> penstock.v1.SettleResponse
-	12, // 26: penstock.v1.Penstock.Hold:output_type -> penstock.v1.HoldResponse
-	14, // 27: penstock.v1.Penstock.Explain:output_type -> penstock.v1.ExplainResponse
-	24, // [24:28] is the sub-list for method output_type
-	20, // [20:24] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	20, // 9: penstock.v1.HoldResponse.until:type_name -> google.protobuf.Timestamp
+	3,  // 10: penstock.v1.ExplainResponse.state:type_name -> penstock.v1.State
+	15, // 11: penstock.v1.ExplainResponse.gate:type_name -> penstock.v1.Gate
+	20, // 12: penstock.v1.ExplainResponse.since:type_name -> google.protobuf.Timestamp
+	20, // 13: penstock.v1.ExplainResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	17, // 14: penstock.v1.ExplainResponse.limits:type_name -> penstock.v1.LimitLine
+	16, // 15: penstock.v1.ExplainResponse.hold:type_name -> penstock.v1.HoldLine
+	20, // 16: penstock.v1.ExplainResponse.until:type_name -> google.protobuf.Timestamp
+	0,  // 17: penstock.v1.Gate.scope:type_name -> penstock.v1.Scope
+	0,  // 18: penstock.v1.HoldLine.scope:type_name -> penstock.v1.Scope
+	20, // 19: penstock.v1.HoldLine.until:type_name -> google.protobuf.Timestamp
+	20, // 20: penstock.v1.LimitLine.opens:type_name -> google.protobuf.Timestamp
+	4,  // 21: penstock.v1.Penstock.Describe:input_type -> penstock.v1.DescribeRequest
+	7,  // 22: penstock.v1.Penstock.Settle:input_type -> penstock.v1.SettleRequest
+	11, // 23: penstock.v1.Penstock.Hold:input_type -> penstock.v1.HoldRequest
+	13, // 24: penstock.v1.Penstock.Explain:input_type -> penstock.v1.ExplainRequest
+	5,  // 25: penstock.v1.Penstock.Describe:output_type -> penstock.v1.DescribeResponse
+	9,  // 26: penstock.v1.Penstock.Settle:output_type -> penstock.v1.SettleResponse
+	12, // 27: penstock.v1.Penstock.Hold:output_type -> penstock.v1.HoldResponse
+	14, // 28: penstock.v1.Penstock.Explain:output_type -> penstock.v1.ExplainResponse
+	25, // [25:29] is the sub-list for method output_type
+	21, // [21:25] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_broker_rpc_penstockv1_penstock_proto_init() }
