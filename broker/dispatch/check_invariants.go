@@ -5,9 +5,12 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/penstockmq/penstock/readyset"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // auditLarge is the number of things above which not every event is followed by a
@@ -21,18 +24,18 @@ type audit struct{ events int }
 // it looks for a lost wake-up: a bucket that could go and is in no ring, on no gate
 // that will open. Every event pays for the whole state, in a large one every so many:
 // compiled in under the build tag invariants only.
-func (m *Machine) check(time.Time) {
+func (m *Machine) check(now time.Time) {
 	m.audit.events++
 	if size := len(m.byID) + m.polls.Len() + m.subscriptions; size > auditLarge && m.audit.events < size/4 {
 		return
 	}
 	m.audit.events = 0
-	if err := m.inconsistencies(); err != nil {
+	if err := m.inconsistencies(now); err != nil {
 		panic(fmt.Sprintf("dispatch: %v", err))
 	}
 }
 
-func (m *Machine) inconsistencies() error {
+func (m *Machine) inconsistencies(now time.Time) error {
 	if m.restored != nil || m.startHolds != nil {
 		return nil // Start has not been called
 	}
@@ -43,15 +46,17 @@ func (m *Machine) inconsistencies() error {
 		f.want(b.name == name && m.byID[b.id] == b && !b.gone, "bucket %q: maps disagree", name)
 		f.want(b.retained > 0 || b.queued, "bucket %q is idle and nobody will let it go", name)
 		m.checkBucket(f, b)
+		f.want(int(b.at) < len(m.all) && m.all[b.at] == b, "bucket %q is not where it is listed", name)
 		messages += int64(b.live)
 		bytes += b.bytes
 		for c := b.first; c != nil; c = c.sibling {
-			m.checkCursor(f, c)
+			m.checkCursor(now, f, c)
 			leases += int(c.leased)
 			leased[c.g] += int(c.leased)
 			returned[c.g] += int(c.returned)
 		}
 	}
+	f.want(len(m.all) == len(m.byID) && m.review <= len(m.all), "%d listed, %d to review, %d ids", len(m.all), m.review, len(m.byID))
 	f.want(len(m.byName) == len(m.byID), "%d names, %d ids", len(m.byName), len(m.byID))
 	f.want(m.leases.Len() == leases, "%d leases armed, %d out", m.leases.Len(), leases)
 	f.want(m.messages == messages && m.bytes == bytes, "sums %d %d, want %d %d", m.messages, m.bytes, messages, bytes)
@@ -94,7 +99,7 @@ func (m *Machine) checkBucket(f *faults, b *bucket) {
 	f.want(live == b.live && (len(b.runs) > 0) == (b.retained > 0), "bucket %q: %d live, counted %d", b.name, live, b.live)
 }
 
-func (m *Machine) checkCursor(f *faults, c *cursor) {
+func (m *Machine) checkCursor(now time.Time, f *faults, c *cursor) {
 	name := fmt.Sprintf("bucket %q group %d", c.b.name, c.g.cfg.ID)
 	var leased, returned uint16
 	for i := range c.window {
@@ -113,21 +118,64 @@ func (m *Machine) checkCursor(f *faults, c *cursor) {
 	f.want(leased == c.leased && returned == c.returned, "%s: leased %d returned %d, counted %d %d", name, leased, returned, c.leased, c.returned)
 	f.want(len(c.window) == 0 || c.window[0].state != settled, "%s: floor %d is settled", name, c.floor)
 	f.want(c.next() <= c.b.durable(), "%s: next %d is over durable %d", name, c.next(), c.b.durable())
-	f.want(len(c.window) <= c.g.windowMax, "%s: window of %d", name, len(c.window))
-	if c.next() < c.b.durable() && len(c.window) < c.g.windowMax {
+	f.want(len(c.window) <= windowMax+maxInFlight, "%s: window of %d", name, len(c.window))
+	if c.next() < c.b.durable() && len(c.window) < c.windowMax() {
 		f.want(c.b.runs.deadEnd(c.next(), c.b.tail) == c.next(), "%s: next %d is dead", name, c.next())
 	}
 	if !c.deliverable() {
 		f.want(!c.entry.Ready() && !c.entry.Parked(), "%s has nothing to deliver and is in the ready set", name)
 	} else if target, parked := c.entry.Gate(); parked {
-		_, held := c.g.holds.Get(target)
-		f.want(held, "%s: lost wake-up: parked on %v, which nothing will open", name, target)
 		f.want(target.Scope <= suspend.Row, "%s: parked on %v", name, target)
+		f.want(m.willOpen(now, c, target), "%s: lost wake-up: parked on %v, which nothing will open", name, target)
+		f.want(c.since != 0, "%s: waits since never", name)
 	} else {
 		f.want(c.entry.Ready(), "%s: lost wake-up: deliverable and nowhere", name)
 	}
+	f.want(c.entry.Level() == readyset.Level(c.b.level), "%s: level %d in the set, %d in force", name, c.entry.Level(), c.b.level)
+	f.want(c.inFlight > 0 && (m.review > 0 || c.inFlight == c.g.mayFly(c.where())), "%s: %d may be out", name, c.inFlight)
 	f.want(c.link == nil || c.link.cursor == c, "%s: its link does not know it", name)
 	f.want((c.link != nil) == (c.g.links[c.b.name] != nil), "%s: link missing or left over", name)
+}
+
+// willOpen is whether something is to come that has the bucket look again: a hold that
+// ends, a limit's timer, something in flight, or what is under way already.
+func (m *Machine) willOpen(now time.Time, c *cursor, target suspend.Target) bool {
+	if _, held := c.g.holds.Get(target); held {
+		return true
+	}
+	if m.review > 0 || slices.Contains(m.freed, freed{c.g, target}) {
+		return true
+	}
+	next, armed := c.g.ledger.Next()
+	gate, closed := c.g.ledger.Look(now, target)
+	switch {
+	case !closed: // its timer is due, or is that of a window that is too small for the head
+		return armed
+	case gate.Until.IsZero():
+		return c.g.leases > 0
+	default:
+		return armed && !next.After(gate.Until)
+	}
+}
+
+// checkStart panics if a message is about to go though a gate of its bucket is closed.
+func (m *Machine) checkStart(now time.Time, c *cursor, a quota.Ask) {
+	if h, held := c.g.holds.Blocking(now, a.Place); held {
+		panic(fmt.Sprintf("dispatch: %q goes beside the hold of %v", c.b.name, h.Target))
+	}
+	gate, closed := c.g.ledger.Narrow(now, a.Place)
+	for _, t := range []suspend.Target{
+		{Scope: suspend.Column, Name: a.Place.Model},
+		{Scope: suspend.Level, Name: string('0' + rune(a.Place.Level))},
+		{Scope: suspend.All},
+	} {
+		if !closed && (t.Scope != suspend.Column || t.Name != "") {
+			gate, closed = c.g.ledger.Look(now, t)
+		}
+	}
+	if closed {
+		panic(fmt.Sprintf("dispatch: %q goes though %v is closed by its %s", c.b.name, gate.Target, gate.Limit))
+	}
 }
 
 func (m *Machine) checkGroup(f *faults, g *group) (polls, subscriptions int) {
@@ -137,6 +185,10 @@ func (m *Machine) checkGroup(f *faults, g *group) (polls, subscriptions int) {
 	}
 	at, ok := g.holds.Next()
 	f.want(g.item.Armed() == ok && (!ok || g.item.At().Equal(at)), "%s: its holds end unheard", name)
+	for t, why := range g.shut {
+		_, held := g.holds.Get(t)
+		f.want(why != 0 && held == (why&byHold != 0), "%s: %v is closed for %b, held %v", name, t, why, held)
+	}
 	waiting := 0
 	for _, mb := range g.members {
 		f.want(!mb.gone && m.clients[mb.client.name] == mb.client, "%s: member %q is gone", name, mb.client.name)

@@ -29,7 +29,7 @@ func (m *Machine) openLedger(g *group) {
 	}
 	if !g.cfg.Unlimited {
 		for _, s := range m.signals {
-			g.ledger.SetSignal(s.At, s)
+			g.ledger.SetSignal(m.signalsAt, s)
 		}
 	}
 }
@@ -151,13 +151,12 @@ func (m *Machine) limitsDue(now time.Time, g *group) {
 
 // reopen makes the ready matrix agree with what the ledger now says of a target.
 func (m *Machine) reopen(now time.Time, g *group, t suspend.Target) {
-	if t.Scope > suspend.Row {
-		_, closed := g.ledger.Look(now, t)
-		m.setWideGate(g, t, byLimit, closed)
+	if t.Scope <= suspend.Row {
+		m.openNarrow(now, g, t)
+		return
 	}
-	// Messages that cost more than is left of a unit may wait alone for it, so those
-	// of wide targets are called too.
-	m.openNarrow(now, g, t)
+	_, closed := g.ledger.Look(now, t)
+	m.setWideGate(g, t, byLimit, closed)
 }
 
 // flushAccounts writes what was used of limits in this turn, in the batch of the
@@ -168,17 +167,14 @@ func (m *Machine) flushAccounts() {
 			op := PutAccount
 			if r.Data == nil {
 				op = DeleteAccount
-			} else {
-				data := r.Data
-				r.Data = m.out.stash(func(b []byte) []byte { return append(b, data...) })
 			}
 			m.write(Write{Op: op, Group: g.cfg.ID, Account: put(&m.out.accounts, r)})
 		})
 	}
 }
 
-// startLedgers brings back what was used, and what is in flight, and closes the units
-// that were used up. An account that cannot be read begins anew.
+// startLedgers brings back what was used and what is in flight. The units that this
+// closes fall due at once. An account that cannot be read begins anew.
 func (m *Machine) startLedgers(now time.Time) {
 	for _, r := range m.startAccounts {
 		g := m.group(r.group)
@@ -195,14 +191,8 @@ func (m *Machine) startLedgers(now time.Time) {
 			for i := range c.window {
 				if l := c.window[i].lease; l != nil && l.charged {
 					c.g.ledger.Readmit(now, c.where(), l.ticket)
-					c.g.ledger.Wide(now, c.where(), c.g.onWide)
 				}
 			}
-		}
-	}
-	for _, r := range m.startAccounts {
-		if g := m.group(r.group); g != nil && r.record.Target.Scope > suspend.Row {
-			m.reopen(now, g, r.record.Target)
 		}
 	}
 	m.startAccounts = nil

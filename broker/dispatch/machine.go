@@ -63,6 +63,8 @@ type Machine struct {
 	// doc is the policy in force. signals are the load signals, for groups to come.
 	doc     *policy.Document
 	signals map[signalKey]signal.Signal
+	// signalsAt is when the last of them came.
+	signalsAt time.Time
 	// review is how many of all, from the first on, are still to be brought in line
 	// with the policy; reviewAt is when that began.
 	review   int

@@ -70,7 +70,7 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 			break
 		}
 		c := e.Value
-		off, ask, ok := m.choose(now, c, set, e)
+		off, ask, ok := m.choose(now, c)
 		if !ok {
 			continue
 		}
@@ -101,7 +101,7 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 // asks of the limits. A gate that closed since the bucket became ready is noticed
 // here, and so are deadlines: rows and deadlines would otherwise need an index each.
 // If there is nothing, the bucket is where it belongs.
-func (m *Machine) choose(now time.Time, c *cursor, set *readyset.Set[*cursor], e *readyset.Entry[*cursor]) (Offset, quota.Ask, bool) {
+func (m *Machine) choose(now time.Time, c *cursor) (Offset, quota.Ask, bool) {
 	if target, closed := c.narrow(now); closed {
 		c.kept(target)
 		return 0, quota.Ask{}, false
@@ -122,9 +122,6 @@ func (m *Machine) choose(now time.Time, c *cursor, set *readyset.Set[*cursor], e
 			return off, ask, true
 		case gate.Never:
 			m.buryUnsent(now, c, off)
-		case gate.Target.Scope > suspend.Row:
-			m.putBack(c, set, e, gate.Target)
-			return 0, quota.Ask{}, false
 		default:
 			c.kept(gate.Target)
 			return 0, quota.Ask{}, false
@@ -136,14 +133,6 @@ func (m *Machine) choose(now time.Time, c *cursor, set *readyset.Set[*cursor], e
 func (c *cursor) kept(target suspend.Target) {
 	c.park(target)
 	c.turned = true
-}
-
-// putBack gives back the turn of a bucket for whose message a whole unit has not enough
-// left, and closes the unit: what costs less does not overtake it for ever.
-func (m *Machine) putBack(c *cursor, set *readyset.Set[*cursor], e *readyset.Entry[*cursor], unit suspend.Target) {
-	m.setWideGate(c.g, unit, byLimit, true)
-	set.PutBack(e)
-	c.eachEntry(func(s *readyset.Set[*cursor], x *readyset.Entry[*cursor]) { s.Add(x) })
 }
 
 // buryUnsent makes a message that can never go a dead letter.

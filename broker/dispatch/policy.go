@@ -67,7 +67,7 @@ func (m *Machine) SetSignal(now time.Time, s signal.Signal) {
 			delete(m.signals, k) // it is over
 		}
 	}
-	m.signals[signalKey{s.Target, s.Source}] = s
+	m.signals[signalKey{s.Target, s.Source}], m.signalsAt = s, now
 	for _, g := range m.groups {
 		if !g.cfg.Unlimited {
 			g.ledger.SetSignal(now, s)
