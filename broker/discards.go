@@ -135,11 +135,14 @@ func (o *owner) tellBuried(w *dispatch.Write, m *store.Message) {
 	if _, asked := o.rejected[place{w.Group, w.Bucket, w.Offset}]; asked {
 		return
 	}
-	o.metrics.Discarded.Add(1)
-	if !o.notices.wantsDiscards() {
-		return
-	}
 	d := newDiscarded(o.name, w.Name, uint64(w.Offset), m, w.Reason)
 	d.Group = o.groups[w.Group].cfg.Name
-	o.notices.put(d)
+	o.tellDiscarded(d)
+}
+
+func (o *owner) tellDiscarded(d Discarded) {
+	o.metrics.Discarded.Add(1)
+	if o.notices.wantsDiscards() {
+		o.notices.put(d)
+	}
 }

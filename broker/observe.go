@@ -34,7 +34,8 @@ func (r *Released) Service() time.Duration {
 }
 
 // Discarded is a message that the broker settled and that nobody was given, or not
-// successfully: whoever waits for its answer waits in vain.
+// successfully: whoever waits for its answer waits in vain. One whose poll was given up
+// while its deadline passed may be told twice.
 type Discarded struct {
 	Topic, Lite string
 	// Group is the one that gave the message up; empty when it is gone for all.

@@ -151,7 +151,7 @@ func (o *owner) read(got pulled) []Delivery {
 			m, err = o.store.Message(uint64(it.Handle.Bucket), uint64(it.Handle.Offset))
 			switch {
 			case errors.Is(err, store.ErrNotFound):
-				o.drop(it.Handle, false)
+				o.drop(dropCommand{handle: it.Handle})
 				continue
 			case err != nil:
 				// A message that cannot be read must not be lost and must not be
@@ -161,7 +161,7 @@ func (o *owner) read(got pulled) []Delivery {
 			}
 		}
 		if !m.Deadline.IsZero() && !now.Before(m.Deadline) {
-			o.drop(it.Handle, true)
+			o.drop(dropCommand{handle: it.Handle, name: it.Name, expired: m})
 			continue
 		}
 		o.observer.QueueTime(now.Sub(m.Stored))
@@ -174,21 +174,22 @@ func (o *owner) read(got pulled) []Delivery {
 
 // drop settles a message that will not be delivered. When the loop cannot take
 // that now the lease ends by itself and the message is looked at again.
-func (o *owner) drop(h dispatch.Handle, expired bool) {
-	_ = o.send(dropCommand{h, expired})
-}
+func (o *owner) drop(c dropCommand) { _ = o.send(c) }
 
 type dropCommand struct {
-	handle  dispatch.Handle
-	expired bool
+	handle dispatch.Handle
+	name   string
+	// expired is the message, if there is one and its deadline has passed.
+	expired *store.Message
 }
 
 func (c dropCommand) apply(o *owner, t *turn) {
-	if c.expired {
-		o.m.Expire(t.now, c.handle)
+	if c.expired == nil {
+		o.m.Missing(t.now, c.handle)
 		return
 	}
-	o.m.Missing(t.now, c.handle)
+	o.m.Expire(t.now, c.handle)
+	o.tellDiscarded(newDiscarded(o.name, c.name, uint64(c.handle.Offset), c.expired, DiscardDeadline))
 }
 
 // Release gives messages back that never reached their client: they are
