@@ -19,13 +19,14 @@ limits:
 		return
 	}
 	for _, l := range doc.Resolve("alice", "gpt-4o").Explain() {
-		fmt.Printf("%s: %s (%s)\n", l.Limit, l.Value, l.From)
+		if l.Line > 0 { // some rule decided it
+			fmt.Printf("%s: %s (%s)\n", l.Limit, l.Value, l.From)
+		}
 	}
 	// Output:
 	// rate: 20/s burst 100ms (user)
 	// window: 100/1m at admission (model)
 	// depth: 1000 (default user+default model)
-	// depth_bytes: unlimited (none)
 }
 
 func ExampleParse_faults() {
@@ -33,12 +34,12 @@ func ExampleParse_faults() {
 version: 1
 limits:
   - {user: alice, rate: 5/fortnight}
-  - {user: bob, detph: 10}
+  - {model: "*", burst: 1s, depth: 10}
 `))
 	fmt.Println(err)
 	// Output:
 	// policy line 4: limits[0].rate: invalid limit: "fortnight" is neither a unit (ms, s, m, h) nor a duration, want a rate such as 5/s or 30/1m
-	// policy line 5: limits[1].detph: unknown key, a rule has user, model, rate, burst, window, window_at, depth and depth_bytes
+	// policy line 5: limits[1].burst: is the tolerance of a rate, and this rule sets none
 }
 
 func ExampleDocument_Marshal() {

@@ -3,17 +3,20 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/penstockmq/penstock/suspend/limit"
 )
 
-// TestParseReadsEveryKey holds the format of the package comment.
-func TestParseReadsEveryKey(t *testing.T) {
-	doc, err := Parse([]byte(`
-version: 1
+// everything has each key of the format at least once.
+const everything = `version: 1
+cost: tokens
+default_level: 2
 limits:
   - user: alice
     model: gpt-4o
@@ -21,127 +24,168 @@ limits:
     burst: 200ms
     window: 100/1m
     window_at: release
+    quota: 7/s
+    quota_burst: 70
+    observed: 9/s
+    samples: 100x250ms
+    observed_cap: 1m
+    in_flight: 4
+    tokens: 100000/1m
+    bytes_in: 1MiB/s
+    bytes_out: 2000/s
     depth: 1000
     depth_bytes: 64MiB
-  - {user: "*", rate: unlimited, window: unlimited, depth: unlimited, depth_bytes: unlimited}
-`))
+    deadline: 1h30m
+    weight: 3
+  - {user: "*", rate: unlimited, window: unlimited, depth: unlimited, depth_bytes: unlimited, deadline: unlimited, in_flight: unlimited}
+  - {user: alice, model: gpt-4o, rate: 1/s, window: 3/1s, shadow: true}
+rows:
+  - {user: alice, rate: 20/s, in_flight: 8}
+  - {user: "*", quota: 10/s, shadow: true}
+columns:
+  - {model: gpt-4o, tokens: 9/1h, adaptive: {min: 2, max: 64, start: 8, latency: 2s, decrease: 0.5, cooldown: 3s}}
+  - {model: "*", adaptive: unlimited, in_flight: 100}
+levels:
+  - {level: 3, rate: 1/s, window: 5/1s, window_at: release}
+broker:
+  - {bytes_out: 1GB/s, rate: 10000/s}
+  - {rate: 5000/s, shadow: true}
+importance:
+  - {user: alice, level: 0}
+  - {model: gpt-4o, level: 1}
+  - {user: alice, model: phi, level: 3}
+  - {key: batch, level: 3}
+signals:
+  - {name: vllm, column: gpt-4o, url: "http://10.0.0.1:8000/metrics", series: 'vllm:num_requests_waiting{engine="0"}', target: 5}
+  - {name: kv, by: model_name, url: "https://h/m", series: kv, target: 0.9, interval: 250ms, stale_after: 2s, floor: 0.05, when_stale: 0.25, aggregate: max}
+alarms:
+  - {name: db, match: {alertname: DBSlow, severity: page}, level: 3, factor: 0.2}
+  - {name: any, match: {alertname: Slow}, column_label: model, factor: 0, for: 1m, hold_down: 0s}
+`
+
+func mustParse(t fataler, text string) *Document {
+	t.Helper()
+	doc, err := Parse([]byte(text))
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("Parse: %v", err)
 	}
-	rules := doc.Rules()
-	if len(rules) != 2 || doc.Len() != 2 {
-		t.Fatalf("%d rules", len(rules))
-	}
-	got := rules[0]
-	leaky := limit.LeakyBucket{Rate: limit.Rate{Events: 5, Per: time.Second}, Burst: 200 * time.Millisecond}
-	window := limit.FixedWindow{Limit: 100, Window: time.Minute}
-	if got.Selector != (Selector{"alice", "gpt-4o"}) || got.Line != 4 || got.Sets != allKinds || *got.Leaky != leaky ||
-		*got.Window != window || got.WindowAt != Release || got.Depth != 1000 || got.DepthBytes != 64<<20 {
-		t.Errorf("read %+v", got)
-	}
-	got = rules[1]
-	want := Rule{Selector: Selector{User: "*"}, Line: 12, Sets: allKinds}
-	if got != want {
-		t.Errorf("read %+v, want %+v", got, want)
-	}
+	return doc
 }
 
-// TestParseRefuses: each fault names its line, its key and what is wrong.
-func TestParseRefuses(t *testing.T) {
-	const head = "version: 1\nlimits:\n"
-	for _, tc := range []struct {
-		name, text string
-		want       []string // one per fault: "line|key|part of the reason"
-	}{
-		{"empty", "", []string{"0|document|is empty"}},
-		{"comment only", "# nothing\n", []string{"0|document|is empty"}},
-		{"null", "~", []string{"1|document|is empty"}},
-		{"not YAML", "version: 1\nlimits:\n\t- x", []string{"0|document|line 3"}},
-		{"open bracket", "version: 1\nlimits: [", []string{"0|document|is not YAML"}},
-		{"list", "- version: 1", []string{"1|document|is a list"}},
-		{"two documents", "version: 1\n---\nversion: 1\n", []string{"2|document|is followed by another"}},
-		{"no version", "limits: []", []string{"1|version|is missing, want 1"}},
-		{"wrong version", "version: 2", []string{`1|version|is "2", this program reads version 1`}},
-		{"unknown key", "version: 1\nlimit: []\n", []string{"2|limit|unknown key"}},
-		{"key twice", "version: 1\nversion: 1\n", []string{"2|version|is set already in line 1"}},
-		{"no list", "version: 1\nlimits: {}\n", []string{"2|limits|is a mapping, want a list"}},
-		{"scalar rule", head + "  - alice\n", []string{`3|limits[0]|is "alice"`}},
-		{"key that is a list", head + "  - {[a]: b}\n", []string{"3|limits[0]|has a list for a key"}},
-		{"alias", head + "  - &a {user: x, depth: 1}\n  - *a\n", []string{"4|limits[1]|is an alias"}},
-		{"merge key", head + "  - &a {user: x, depth: 1}\n  - {<<: *a, user: y}\n", []string{"4|limits[1].<<|unknown key"}},
-		{"unknown rule key", head + "  - {user: a, rat: 5/s}\n", []string{"3|limits[0].rat|unknown key, a rule has user, model, rate"}},
-		{"rule key twice", head + "  - user: a\n    rate: 1/s\n    rate: 2/s\n", []string{"5|limits[0].rate|is set already in line 4"}},
-		{"number for a user", head + "  - {user: 0123, rate: 1/s}\n", []string{`3|limits[0].user|is "0123", want text: put it in quotes`}},
-		{"true for a model", head + "  - {model: true, rate: 1/s}\n", []string{"3|limits[0].model|put it in quotes"}},
-		{"empty user", head + "  - {user: , rate: 1/s}\n", []string{"3|limits[0].user|is empty"}},
-		{"empty text", head + "  - {user: '', rate: 1/s}\n", []string{"3|limits[0].user|128 bytes"}},
-		{"long model", head + "  - {model: " + strings.Repeat("m", 129) + ", rate: 1/s}\n", []string{"3|limits[0].model|at most 128"}},
-		{"no selector", head + "  - {rate: 1/s}\n", []string{"3|limits[0]|names neither a user nor a model"}},
-		{"no limit", head + "  - {user: a}\n", []string{"3|limits[0]|sets no limit"}},
-		{
-			"selector twice", head + "  - {user: a, model: '*', rate: 1/s}\n  - {model: '*', user: a, depth: 1}\n",
-			[]string{`4|limits[1]|user "a" model "*" has a rule already in line 3`},
-		},
-		{"rate without slash", head + "  - {user: a, rate: 5}\n", []string{"3|limits[0].rate|no slash, want a rate such as 5/s"}},
-		{"rate of 0", head + "  - {user: a, rate: 0/s}\n", []string{"3|limits[0].rate|it must be from 1 to 1000000000"}},
-		{"rate of a half", head + "  - {user: a, rate: 0.5/s}\n", []string{"3|limits[0].rate|\"0.5\" is not a whole number"}},
-		{"rate in weeks", head + "  - {user: a, rate: 5/w}\n", []string{"3|limits[0].rate|neither a unit (ms, s, m, h)"}},
-		{"rate is a list", head + "  - {user: a, rate: [5/s]}\n", []string{"3|limits[0].rate|is a list, want a value"}},
-		{"rate is empty", head + "  - {user: a, rate: }\n", []string{"3|limits[0].rate|is empty, want a value"}},
-		{"window too long", head + "  - {user: a, window: 1/745h}\n", []string{"3|limits[0].window|it must be from 1ms to 744h"}},
-		{"burst alone", head + "  - {user: a, burst: 1s, depth: 1}\n", []string{"3|limits[0].burst|this rule sets none"}},
-		{"burst of unlimited", head + "  - {user: a, rate: unlimited, burst: 1s}\n", []string{"3|limits[0].burst|this rule sets none"}},
-		{"burst without unit", head + "  - {user: a, rate: 1/s, burst: 5}\n", []string{`3|limits[0].burst|"5" is not a duration`}},
-		{"negative burst", head + "  - {user: a, rate: 1/s, burst: -1s}\n", []string{"3|limits[0].burst|it must be from 0 to 744h"}},
-		{"burst is a list", head + "  - {user: a, rate: 1/s, burst: []}\n", []string{"3|limits[0].burst|is a list"}},
-		{"window_at alone", head + "  - {user: a, rate: 1/s, window_at: release}\n", []string{"3|limits[0].window_at|this rule sets none"}},
-		{
-			"window_at nowhere", head + "  - {user: a, window: 1/s, window_at: gateway}\n",
-			[]string{`3|limits[0].window_at|is "gateway", want admission or release`},
-		},
-		{"depth of 0", head + "  - {user: a, depth: 0}\n", []string{"3|limits[0].depth|is 0, it must be from 1 to 1000000000"}},
-		{"huge depth", head + "  - {user: a, depth: 99999999999999999999}\n", []string{"3|limits[0].depth|it must be from 1"}},
-		{"depth in words", head + "  - {user: a, depth: many}\n", []string{`3|limits[0].depth|"many" is not a whole number`}},
-		{"bytes in words", head + "  - {user: a, depth_bytes: 1 MiX}\n", []string{`3|limits[0].depth_bytes|is not a size such as 64MiB`}},
-		{"bytes that overflow", head + "  - {user: a, depth_bytes: 9223372036854775807TiB}\n", []string{"3|limits[0].depth_bytes|it must be from 1B to 1TiB"}},
-		{
-			"several", "version: 1\nlimits:\n  - {user: a, rate: 5}\n  - {user: b, rate: 1/s}\n  - {usr: c, depth: x}\nmore: 1\n",
-			[]string{"3|limits[0].rate|no slash", "5|limits[2].usr|unknown key", "5|limits[2].depth|whole number", "6|more|unknown key"},
-		},
+// TestParseReadsEveryKey holds the format of the package comment.
+func TestParseReadsEveryKey(t *testing.T) {
+	doc := mustParse(t, everything)
+	if doc.Len() != 10 || len(doc.Rules()) != 10 {
+		t.Fatalf("%d rules", doc.Len())
+	}
+	l := doc.Resolve("alice", "gpt-4o")
+	want := Limits{
+		Leaky:  &limit.LeakyBucket{Rate: perSecond(5), Burst: 200 * time.Millisecond},
+		Window: &limit.FixedWindow{Limit: 100, Window: time.Minute}, WindowAt: Release,
+		Quota:    &limit.TokenBucket{Rate: perSecond(7), Capacity: 70},
+		Observed: &limit.ObservedRate{Rate: perSecond(9), Samples: 100, Size: 250 * time.Millisecond, Cap: time.Minute},
+		InFlight: 4,
+		Tokens:   &limit.TokenWindow{Limit: 100_000, Window: time.Minute},
+		BytesIn:  &limit.TokenBucket{Rate: perSecond(1 << 20)},
+		BytesOut: &limit.TokenBucket{Rate: perSecond(2000)},
+		Depth:    1000, DepthBytes: 64 << 20, Deadline: 90 * time.Minute, Weight: 3,
+	}
+	same(t, "alice, gpt-4o", l, want)
+	if l.From.Weight.Line() != 5 || l.From.Tokens.Level() != UserModel {
+		t.Errorf("weight from line %d, tokens from %v", l.From.Weight.Line(), l.From.Tokens.Level())
+	}
+	same(t, "its shadow", doc.Shadow("alice", "gpt-4o"), Limits{
+		Leaky: &limit.LeakyBucket{Rate: perSecond(1)}, Window: &limit.FixedWindow{Limit: 3, Window: time.Second}, WindowAt: Release,
+	})
+	same(t, "unlimited", doc.Resolve("bob", "phi"), Limits{InFlight: MaxInFlight + 1})
+}
+
+func TestParseReadsAggregates(t *testing.T) {
+	doc := mustParse(t, everything)
+	l, shadow := doc.Row("alice")
+	same(t, "row alice", l, Limits{Leaky: &limit.LeakyBucket{Rate: perSecond(20)}, InFlight: 8})
+	same(t, "its shadow", shadow, Limits{Quota: &limit.TokenBucket{Rate: perSecond(10)}})
+	l, _ = doc.Row("bob")
+	same(t, "row bob", l, Limits{})
+	l, _ = doc.Column("gpt-4o")
+	same(t, "column gpt-4o", l, Limits{
+		Tokens:   &limit.TokenWindow{Limit: 9, Window: time.Hour},
+		Adaptive: &limit.Adaptive{Min: 2, Max: 64, Start: 8, Latency: 2 * time.Second, Decrease: 500, Cooldown: 3 * time.Second},
+		InFlight: 100, // of the default
+	})
+	if l.From.InFlight.String() != "default column" || l.From.Tokens.String() != "column" {
+		t.Errorf("in flight from %v, tokens from %v", l.From.InFlight, l.From.Tokens)
+	}
+	l, _ = doc.Column("phi")
+	same(t, "column phi", l, Limits{InFlight: 100})
+	l, _ = doc.LevelOf(3)
+	same(t, "level 3", l, Limits{
+		Leaky: &limit.LeakyBucket{Rate: perSecond(1)}, Window: &limit.FixedWindow{Limit: 5, Window: time.Second}, WindowAt: Release,
+	})
+	l, _ = doc.LevelOf(4)
+	same(t, "level 4", l, Limits{})
+	l, shadow = doc.Broker()
+	same(t, "broker", l, Limits{Leaky: &limit.LeakyBucket{Rate: perSecond(10_000)}, BytesOut: &limit.TokenBucket{Rate: perSecond(1e9)}})
+	same(t, "broker in shadow", shadow, Limits{Leaky: &limit.LeakyBucket{Rate: perSecond(5000)}})
+}
+
+func TestParseReadsImportanceAndSignals(t *testing.T) {
+	doc := mustParse(t, everything)
+	if doc.CostUnit() != Tokens {
+		t.Errorf("cost is %v", doc.CostUnit())
+	}
+	for cell, want := range map[Selector]string{
+		{"alice", "phi"}: "3 user+model", {"alice", "gpt-4o"}: "0 user", {"bob", "gpt-4o"}: "1 model", {"bob", "phi"}: "2 default_level",
+		{"", ""}: "2 default_level", {"alice", ""}: "0 user", {"", "gpt-4o"}: "1 model",
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			doc, err := Parse([]byte(tc.text))
-			if doc != nil || !errors.Is(err, ErrInvalid) {
-				t.Fatalf("Parse = %v, %v", doc, err)
-			}
-			faults := faultsOf(err)
-			if len(faults) != len(tc.want) {
-				t.Fatalf("%d faults, want %d:\n%v", len(faults), len(tc.want), err)
-			}
-			for i, f := range faults {
-				line, rest, _ := strings.Cut(tc.want[i], "|")
-				key, reason, _ := strings.Cut(rest, "|")
-				if fmt.Sprint(f.Line) != line || f.Key != key || !strings.Contains(f.Reason, reason) {
-					t.Errorf("fault %d is %q, want %s", i, f, tc.want[i])
-				}
-			}
-		})
-	}
-}
-
-func faultsOf(err error) []*Fault {
-	if f, ok := errors.AsType[*Fault](err); ok && f == err { //nolint:errorlint // is it the fault itself
-		return []*Fault{f}
-	}
-	var faults []*Fault
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range joined.Unwrap() {
-			if f, ok := errors.AsType[*Fault](e); ok {
-				faults = append(faults, f)
-			}
+		if level, from := doc.Importance(cell.User, cell.Model); fmt.Sprint(level, " ", from) != want {
+			t.Errorf("%v: %d from %s, want %s", cell, level, from, want)
 		}
 	}
-	return faults
+	if level, ok := doc.KeyLevel("batch"); level != 3 || !ok {
+		t.Errorf("key batch: %d, %v", level, ok)
+	}
+	if _, ok := doc.KeyLevel("other"); ok {
+		t.Error("key other has a level")
+	}
+	wantSignals := []Signal{
+		{
+			Name: "kv", Of: Scaled{Section: Columns, By: "model_name"}, URL: "https://h/m", Series: "kv", Target: 0.9,
+			Interval: 250 * time.Millisecond, StaleAfter: 2 * time.Second, Floor: 50, WhenStale: 250, Aggregate: Max, Line: 44,
+		},
+		{
+			Name: "vllm", Of: Scaled{Section: Columns, Name: "gpt-4o"}, URL: "http://10.0.0.1:8000/metrics",
+			Series: `vllm:num_requests_waiting{engine="0"}`, Target: 5,
+			Interval: time.Second, StaleAfter: 3 * time.Second, Floor: 100, WhenStale: 500, Line: 43,
+		},
+	}
+	if got := doc.Signals(); !reflect.DeepEqual(got, wantSignals) {
+		t.Errorf("signals %+v,\nwant %+v", got, wantSignals)
+	}
+	wantAlarms := []Alarm{
+		{
+			Name: "any", Match: map[string]string{"alertname": "Slow"}, Of: Scaled{Section: Columns, By: "model"},
+			For: time.Minute, Line: 47,
+		},
+		{
+			Name: "db", Match: map[string]string{"alertname": "DBSlow", "severity": "page"}, Of: Scaled{Section: Levels, Name: "3"},
+			Factor: 200, For: 10 * time.Minute, HoldDown: 30 * time.Second, Line: 46,
+		},
+	}
+	if got := doc.Alarms(); !reflect.DeepEqual(got, wantAlarms) {
+		t.Errorf("alarms %+v,\nwant %+v", got, wantAlarms)
+	}
+}
+
+func perSecond(n int64) limit.Rate { return limit.Rate{Events: n, Per: time.Second} }
+
+// same compares limits by value, wherever they come from.
+func same(t *testing.T, what string, got, want Limits) {
+	t.Helper()
+	got.From, want.From = Sources{}, Sources{}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %+v, want %+v", what, got.Text(), want.Text())
+	}
 }
 
 func TestParseBounds(t *testing.T) {
@@ -176,10 +220,40 @@ func TestBytes(t *testing.T) {
 	}
 }
 
+// TestMarshalIsReadBack: what is written is read as the same, names and labels of all kinds included.
+func TestMarshalIsReadBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { sameAfterMarshal(t, drawDocument(t)) })
+}
+
+// TestParseReadsJSON: with tabs, escapes and the lines of the text.
+func TestParseReadsJSON(t *testing.T) {
+	doc := mustParse(t, "\n{\t\"version\": 1,\n\"default_level\": 0,\n\t\"limits\": [\n{\"user\": \"a\\ud83d\\ude00\\/\", \"depth\": 7}],\n"+
+		"\"columns\": [{\"model\": \"m\", \"adaptive\": {\"max\": 4, \"decrease\": 0.5}, \"shadow\": false}], \"rows\": null}")
+	l := doc.Resolve("a\U0001F600/", "m")
+	if l.Depth != 7 || l.From.Depth.Line() != 5 {
+		t.Errorf("depth %d from line %d", l.Depth, l.From.Depth.Line())
+	}
+	if l, _ := doc.Column("m"); l.Adaptive == nil || *l.Adaptive != (limit.Adaptive{Max: 4, Decrease: 500}) {
+		t.Errorf("column %+v", l.Adaptive)
+	}
+	_, err := Parse([]byte("{\"version\": 1,\n\"limits\": [{\"user\": \"a\",\n\"depth\": 1, \"depth\": 2}, {\"user\": 7,\n \"depth\": true, \"detph\": {}}]}"))
+	want := []string{"3 limits[0].depth", "3 limits[1].user", "4 limits[1].detph", "4 limits[1].depth"}
+	for i, f := range faultsOf(err) {
+		if got := fmt.Sprint(f.Line, " ", f.Key); i >= len(want) || got != want[i] {
+			t.Errorf("fault %d at %s: %v", i, got, f)
+		}
+	}
+	if len(faultsOf(err)) != len(want) {
+		t.Errorf("%v", err)
+	}
+}
+
 // FuzzParse: no input panics, and what is accepted survives Marshal.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("version: 1\nlimits: [{user: a, model: '*', rate: 5/s, burst: 1s, window: 9/1m, window_at: release, depth: 1, depth_bytes: 1KiB}]"))
 	f.Add([]byte("version: 1\nlimits:\n  - {model: \"*\", rate: unlimited}\n"))
+	f.Add([]byte(everything))
+	f.Add([]byte(`{"version": 1, "columns": [{"model": "m\\ud83d\\ude00", "in_flight": 3}]}`))
 	f.Add([]byte("&a [*a, {<<: *a}]"))
 	f.Add([]byte("\xff\xfe"))
 	f.Add([]byte("version: 1\nlimits: [{user: \"a: b #c\\U0001F600\", depth: 1}]"))
@@ -210,13 +284,47 @@ func sameAfterMarshal(t fataler, doc *Document) {
 	if err != nil {
 		t.Fatalf("canonical form refused: %v\n%s", err, text)
 	}
-	want, got := doc.Rules(), again.Rules()
-	if len(want) != len(got) {
-		t.Fatalf("%d rules became %d:\n%s", len(want), len(got), text)
+	if diff := Diff(doc, again); len(diff) > 0 || !doc.Equal(again) {
+		t.Fatalf("the canonical form differs: %+v\n%s", diff, text)
 	}
-	for i := range want {
-		if want[i].Text() != got[i].Text() || want[i].Sets != got[i].Sets {
-			t.Fatalf("rule %+v became %+v", want[i].Text(), got[i].Text())
-		}
+	// Diff compares texts; what they leave out, this shows.
+	if want, got := bare(doc), bare(again); !reflect.DeepEqual(want, got) {
+		t.Fatalf("%+v became %+v\n%s", want, got, text)
 	}
+}
+
+// bare is a document without the places where it stands.
+func bare(doc *Document) *Document {
+	d := *doc
+	d.enforced, d.shadow = doc.enforced.bare(), doc.shadow.bare()
+	d.importance, d.keys = bareImportance(doc.importance), bareImportance(doc.keys)
+	d.signals, d.alarms = nil, nil
+	for _, s := range doc.signals {
+		s.File, s.Line = "", 0
+		d.signals = append(d.signals, s)
+	}
+	for _, a := range doc.alarms {
+		a.File, a.Line = "", 0
+		d.alarms = append(d.alarms, a)
+	}
+	return &d
+}
+
+func (rs *rules) bare() rules {
+	c := newRules()
+	rs.each(func(r *Rule) {
+		b := *r
+		b.File, b.Line = "", 0
+		c.put(&b)
+	})
+	return c
+}
+
+func bareImportance[K comparable](m map[K]Importance) map[K]Importance {
+	c := make(map[K]Importance)
+	for k, i := range m {
+		i.File, i.Line = "", 0
+		c[k] = i
+	}
+	return c
 }

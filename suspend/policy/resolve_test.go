@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,12 +32,12 @@ func TestPrecedence(t *testing.T) {
 	}
 	for level := UserModel; level <= DefaultModel; level++ {
 		l := doc.Resolve("alice", "gpt")
-		if l.Leaky == nil || l.Leaky.Rate.Events != int64(level) || l.From.Leaky != (Source{level, int(level) + 2}) {
+		if l.Leaky == nil || l.Leaky.Rate.Events != int64(level) || l.From.Leaky.Level() != level || l.From.Leaky.Line() != int(level)+2 {
 			t.Fatalf("level %d: %+v from %+v", level, l.Leaky, l.From.Leaky)
 		}
-		for s, r := range doc.rules {
+		for s, r := range doc.enforced.cells {
 			if r.Level() == level {
-				delete(doc.rules, s)
+				delete(doc.enforced.cells, s)
 			}
 		}
 	}
@@ -65,8 +66,8 @@ func TestPrecedenceOfOthers(t *testing.T) {
 		{"Alice", "GPT", DefaultUserDefaultModel},
 		{"*", "*", DefaultUserDefaultModel},
 	} {
-		if l := doc.Resolve(tc.user, tc.model); l.From.Leaky.Level != tc.want {
-			t.Errorf("%q %q: %v, want %v", tc.user, tc.model, l.From.Leaky.Level, tc.want)
+		if l := doc.Resolve(tc.user, tc.model); l.From.Leaky.Level() != tc.want {
+			t.Errorf("%q %q: %v, want %v", tc.user, tc.model, l.From.Leaky.Level(), tc.want)
 		}
 	}
 }
@@ -85,14 +86,16 @@ limits:
 		t.Fatal(err)
 	}
 	got := doc.Resolve("alice", "gpt")
-	want := Limits{
-		Window: got.Window, WindowAt: Release, Depth: 7, DepthBytes: 1 << 20,
-		From: Sources{
-			Leaky: Source{User, 4}, Window: Source{DefaultUserModel, 5}, Depth: Source{UserModel, 3}, DepthBytes: Source{DefaultModel, 7},
-		},
-	}
-	if got != want || *got.Window != (limit.FixedWindow{Limit: 9, Window: time.Minute}) {
-		t.Errorf("alice, gpt: %+v, want %+v", got, want)
+	same(t, "alice, gpt", got, Limits{
+		Window: &limit.FixedWindow{Limit: 9, Window: time.Minute}, WindowAt: Release, Depth: 7, DepthBytes: 1 << 20,
+	})
+	for from, want := range map[Source]string{
+		got.From.Leaky: "user line 4", got.From.Window: "default user+model line 5", got.From.Depth: "user+model line 3",
+		got.From.DepthBytes: "default model line 7", got.From.Quota: "none line 0",
+	} {
+		if s := fmt.Sprintf("%v line %d", from, from.Line()); s != want {
+			t.Errorf("from %s, want %s", s, want)
+		}
 	}
 	if c := got.Release(); c.Leaky != nil || c.Window != got.Window {
 		t.Errorf("asked at release: %+v", c)
@@ -111,84 +114,122 @@ limits:
 
 // TestResolveAgainstModel compares with a search through all rules for the lowest matching level of each kind.
 func TestResolveAgainstModel(t *testing.T) {
-	names := rapid.SampledFrom([]string{"", "*", "a", "b"})
 	rapid.Check(t, func(t *rapid.T) {
-		doc := &Document{rules: make(map[Selector]*Rule)}
-		for range rapid.IntRange(0, 12).Draw(t, "rules") {
-			r := drawRule(t, names)
-			if r.Level() != NoLevel {
-				doc.rules[r.Selector] = r
+		doc := drawDocument(t)
+		user := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "user")
+		model := rapid.SampledFrom([]string{"a", "b", "c", ""}).Draw(t, "model")
+		for _, shadow := range []bool{false, true} {
+			got := doc.Resolve(user, model)
+			if shadow {
+				got = doc.Shadow(user, model)
 			}
-		}
-		sameAfterMarshal(t, doc)
-		user := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "user")
-		model := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "model")
-		got := doc.Resolve(user, model)
-		for kind, from := range map[Kinds]Source{
-			Rate: got.From.Leaky, Window: got.From.Window, Depth: got.From.Depth, DepthBytes: got.From.DepthBytes,
-		} {
-			if want := winner(doc, kind, user, model); from.Level != want {
-				t.Fatalf("kind %d of %s, %s: %v, want %v", kind, user, model, from.Level, want)
+			for kind := range cellKinds.each {
+				r := winner(doc, shadow, kind, user, model)
+				from := got.From.of(kind)
+				if from.rule == nil && r == nil {
+					if got.limits(kind) {
+						t.Fatalf("%s of %q %q from nowhere", kind.name(), user, model)
+					}
+					continue
+				}
+				if from.rule == nil || r == nil || from.Level() != r.Level() || r.said(kind) != from.rule.said(kind) || got.value(kind) != r.value(kind) {
+					t.Fatalf("%s of %q %q: %v, want %+v", kind.name(), user, model, from, r)
+				}
 			}
-		}
-		r := doc.rules[winningSelector(got.From.Depth.Level, user, model)]
-		if got.From.Depth.Level != NoLevel && got.Depth != r.Depth {
-			t.Fatalf("depth %d, the rule says %d", got.Depth, r.Depth)
 		}
 	})
 }
 
-func drawRule(t *rapid.T, names *rapid.Generator[string]) *Rule {
-	r := &Rule{
-		Selector: Selector{User: names.Draw(t, "user"), Model: names.Draw(t, "model")},
-		Sets:     Kinds(rapid.IntRange(1, int(allKinds)).Draw(t, "sets")),
-	}
-	if r.Sets.Has(Rate) && rapid.Bool().Draw(t, "limited") {
-		r.Leaky = &limit.LeakyBucket{Rate: limit.Rate{Events: 1, Per: time.Second}, Burst: time.Duration(rapid.IntRange(0, 9).Draw(t, "burst"))}
-	}
-	if r.Sets.Has(Window) && rapid.Bool().Draw(t, "limited") {
-		r.Window = &limit.FixedWindow{Limit: 1, Window: time.Second}
-		r.WindowAt = Enforce(rapid.IntRange(0, 1).Draw(t, "at"))
-	}
-	if r.Sets.Has(Depth) {
-		r.Depth = rapid.Int64Range(0, MaxDepth).Draw(t, "depth")
-	}
-	if r.Sets.Has(DepthBytes) {
-		r.DepthBytes = rapid.Int64Range(0, MaxDepthBytes).Draw(t, "depth_bytes")
-	}
-	return r
-}
-
-func winner(doc *Document, kind Kinds, user, model string) Level {
-	best := NoLevel
-	for _, r := range doc.rules {
+// winner is the rule that decides, by its definition.
+func winner(doc *Document, shadow bool, kind Kinds, user, model string) *Rule {
+	var best *Rule
+	for _, r := range doc.Rules() {
 		matches := (r.User == "" || r.User == wildcard || r.User == user) && (r.Model == "" || r.Model == wildcard || r.Model == model)
-		if matches && r.Sets.Has(kind) && (best == NoLevel || r.Level() < best) {
-			best = r.Level()
+		if r.Section == Cells && r.Shadow == shadow && matches && r.Sets.Has(kind) && (best == nil || r.Level() < best.Level()) {
+			best = &r
 		}
 	}
 	return best
 }
 
-func winningSelector(l Level, user, model string) Selector {
-	for _, s := range precedence(user, model) {
-		if s.Level() == l {
-			return s
+// TestC59_RemovingAnOverride: with each override that goes, the next one down holds; without any there is no limit. A cell
+// without a user has the defaults, as long as there are any.
+func TestC59_RemovingAnOverride(t *testing.T) {
+	entries := []string{
+		"  - {user: u1, model: m1, rate: 1/s}\n",
+		"  - {user: '*', rate: 5/s}\n",
+		"  - {model: '*', rate: 10/s}\n",
+	}
+	for removed, want := range []int64{1, 5, 10, 0} {
+		doc := mustParse(t, "version: 1\nlimits:\n"+strings.Join(entries[removed:], ""))
+		l := doc.Resolve("u1", "m1")
+		if got := events(l); got != want {
+			t.Errorf("%d overrides removed: %d/s, want %d", removed, got, want)
+		}
+		if want == 1 {
+			want = 5 // of the default user
+		}
+		for _, nobody := range []Selector{{"", "m1"}, {"", ""}, {"u2", ""}} {
+			if got := events(doc.Resolve(nobody.User, nobody.Model)); got != want {
+				t.Errorf("%d overrides removed: %q %q has %d/s, want %d", removed, nobody.User, nobody.Model, got, want)
+			}
 		}
 	}
-	return Selector{}
+}
+
+func events(l Limits) int64 {
+	if l.Leaky == nil {
+		return 0
+	}
+	return l.Leaky.Rate.Events
+}
+
+// TestC18_SameDocumentIsEqual: a document that is read again, or written anew in another order, changes nothing.
+func TestC18_SameDocumentIsEqual(t *testing.T) {
+	doc := mustParse(t, everything)
+	if again := mustParse(t, everything); !doc.Equal(again) {
+		t.Errorf("read again, it differs: %+v", Diff(doc, again))
+	}
+	text, err := doc.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := mustParse(t, string(text)); !again.Equal(doc) {
+		t.Errorf("written anew, it differs: %+v", Diff(doc, again))
+	}
+	if other := mustParse(t, strings.Replace(everything, "rate: 5/s", "rate: 6/s", 1)); doc.Equal(other) {
+		t.Error("a changed rate is equal")
+	}
 }
 
 func BenchmarkResolve(b *testing.B) {
-	doc := &Document{rules: make(map[Selector]*Rule)}
+	doc := &Document{enforced: newRules()}
 	for i := range MaxRules {
-		s := Selector{User: fmt.Sprint("user-", i), Model: "gpt"}
-		doc.rules[s] = &Rule{Selector: s, Sets: Depth, Depth: 1}
+		r := &Rule{Selector: Selector{User: fmt.Sprint("user-", i), Model: "gpt"}, Sets: KindDepth}
+		r.Depth = 1
+		doc.enforced.put(r)
 	}
+	last := &Rule{Selector: Selector{Model: wildcard}, Sets: KindRate, Limits: Limits{Leaky: &limit.LeakyBucket{}}}
+	doc.enforced.put(last)
 	b.ReportAllocs()
 	for b.Loop() {
-		if l := doc.Resolve("user-4711", "gpt"); l.Depth != 1 {
+		if l := doc.Resolve("user-4711", "gpt"); l.Depth != 1 || l.Leaky == nil {
 			b.Fatal("not found")
 		}
 	}
+}
+
+func TestResolveDoesNotAllocate(t *testing.T) {
+	doc := mustParse(t, everything)
+	var l Limits
+	if n := testing.AllocsPerRun(100, func() {
+		l = doc.Resolve("alice", "gpt-4o")
+		l, _ = doc.Row("alice")
+		l, _ = doc.Column("gpt-4o")
+		l, _ = doc.LevelOf(3)
+		_, _ = doc.Importance("alice", "gpt-4o")
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	_ = l
 }

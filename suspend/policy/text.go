@@ -47,7 +47,16 @@ func (r Rule) Text() Text {
 
 // Text is the limits of a cell in the words of a document; "unlimited" where a rule says so or no rule says anything,
 // "default" for messages in flight if no rule says anything.
-func (l Limits) Text() Text { return l.text(cellKinds) }
+func (l Limits) Text() Text {
+	t := l.text(cellKinds)
+	if !l.limits(KindInFlight) {
+		t.InFlight = absent(KindInFlight)
+	}
+	if !l.limits(KindWeight) {
+		t.Weight = absent(KindWeight)
+	}
+	return t
+}
 
 func (l *Limits) text(of Kinds) Text {
 	w := make(map[string]string)
@@ -65,7 +74,8 @@ func (l *Limits) text(of Kinds) Text {
 	return t
 }
 
-// words calls f for each key, in the order of a document, that says what holds of the given kinds; all but adaptive.
+// words calls f for each key of the given kinds, in the order of a document, with "unlimited" where there is no limit; all but
+// adaptive.
 func (l *Limits) words(of Kinds, f func(key, value string)) {
 	for i := range limitKeys {
 		k := &limitKeys[i]
@@ -73,7 +83,7 @@ func (l *Limits) words(of Kinds, f func(key, value string)) {
 		case !of.Has(k.kind):
 		case !l.limits(k.kind):
 			if k.refines == "" {
-				f(k.name, absent(k.kind))
+				f(k.name, unlimited)
 			}
 		default:
 			if value := k.write(l); value != "" {
@@ -83,7 +93,7 @@ func (l *Limits) words(of Kinds, f func(key, value string)) {
 	}
 }
 
-// absent is what holds where there is no limit of a kind. In a rule, only "unlimited" occurs.
+// absent is what holds for a cell that has no limit of a kind.
 func absent(kind Kinds) string {
 	switch kind {
 	case KindInFlight:
