@@ -1,28 +1,32 @@
 // Package limit decides whether an ask passes a limit now, or at which instant it would.
 //
-// It owns the algorithms, each a value with pure methods: limit + state + now + cost → new state + decision. It never reads a
-// clock, keeps a state or locks: the caller owns one state per bucket and passes it through. The broker's ledger asks it for
-// every scope of the matrix, the gateway for admission, the consumer pool before it forwards a message; values are safe
-// to share, states belong to their caller.
+// It owns the algorithms, each a value with pure methods: limit + state + now + cost → new state + decision. It never
+// reads a clock, keeps a state or locks: the caller owns one state per bucket and passes it through. The broker's ledger
+// asks it for every scope of the matrix, the gateway for admission, the consumer pool before it forwards a message;
+// values are safe to share, states belong to their caller.
 //
 //	LeakyBucket   even release: one event per interval, with a tolerance
 //	TokenBucket   continuous refill, saved up to a capacity, charged into debt
-//	ObservedRate  delay in proportion to what the observed rate exceeds
+//	ObservedRate  a delay in proportion to what the observed rate is too high by
 //	FixedWindow   a hard cap per window of the calendar
-//	TokenWindow   model tokens per window, reserved, settled, and carried over as debt
+//	TokenWindow   model tokens per window: reserved, settled, carried over as debt
 //	Concurrency   how many run at once
 //	Adaptive      the same, found from the answers
 //	Estimate      how many output tokens to reserve; not a limit
 //
 // # Gates
 //
-// All but FixedWindow are gates: open or closed at an instant, whatever the ask costs. What passes is charged in full, and what
-// that exceeds is debt that keeps the gate closed. So an ask of any cost passes some time, and the state of a gate
+// All but FixedWindow are gates: open or closed at an instant, whatever the ask costs. What passes is charged in full, and
+// what that exceeds is debt that keeps the gate closed. So an ask of any cost passes some time, and the state of a gate
 // belongs to its scope and not to the message that is next. A FixedWindow refuses an ask that does not fit in.
 //
-// To ask several limits as one, Peek all and, if all pass, Charge all; or Take, where there is one. Opens is the instant
-// at which an ask of cost 1 passes. Rests is the one from which the state may be forgotten. Scaled is the limit at a
-// fraction of what it gives, for signals; the state goes on.
+// To ask several limits as one, Peek all and, if all pass, Charge all. Opens is the instant at which an ask of cost 1
+// passes, Rests the one from which the state may be forgotten: both only look. Scaled is the limit at a fraction of what
+// it gives, for signals.
+//
+// A limit may change under its state. What is owed stays owed, and the new figures count from the first Take, Peek or
+// Charge whose state is kept; Charge with a cost of 0 does just that. Until then time counts at the old rate, so tell the
+// states that matter when the policy changes.
 //
 // # Exactness
 //

@@ -19,8 +19,7 @@ import (
 // Capacity + 1 pass back to back from a full bucket.
 //
 // A change of Rate or Capacity at run time keeps the balance: debt stays debt, savings stay as far as Capacity allows,
-// and a raised Capacity is filled by the refill, not given. It takes effect when the state is next asked; the time until
-// then counts at the old rate. The zero Rate is unlimited, as in KIP-13: nothing is counted.
+// and a raised Capacity is filled by the refill, not given. The zero Rate is unlimited, as in KIP-13: nothing is counted.
 type TokenBucket struct {
 	Rate     Rate  // zero: unlimited
 	Capacity int64 // tokens, at most MaxLimit; 0: one second's worth of Rate, at least 1
