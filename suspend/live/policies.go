@@ -3,7 +3,8 @@ package live
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+const (
+	policyBucket = "PENSTOCK_POLICY"
+	policyKey    = "current"
+	// HistoryMax is how many versions are kept; JetStream allows no more.
+	HistoryMax = 64
 )
 
 var (
@@ -23,46 +31,61 @@ var (
 	ErrField = errors.New("invalid policy change")
 )
 
-// Options of OpenPolicies and OpenSignals.
-type Options struct {
-	// Logger gets what goes wrong at run time. Nil drops it.
-	Logger *slog.Logger
-	// Replicas of the bucket in a NATS cluster. 0 means 1.
-	Replicas int
-}
-
-// Version is a policy that was in force, with who put it there.
-type Version struct {
-	Revision uint64 // grows with each change; 0: nothing was ever applied, and Document is the empty one
-	At       time.Time
-	Author   string
-	Comment  string
-	From     uint64 // the revision that a rollback put in force again; 0: it was no rollback
-	Text     []byte // as it was applied
-	Document *policy.Document
-}
-
-// Change is a policy to be put in force.
-type Change struct {
-	Text    []byte
-	Author  string // 1 to 128 bytes
-	Comment string // at most 1024 bytes
-	Expect  uint64 // the revision that it replaces; 0: any
-}
-
-// Policies follows the policy in force.
+// Policies follows the policy in force. It can be used in place of a policy.File.
 type Policies struct {
-	kv      jetstream.KeyValue
-	log     *slog.Logger
-	current atomic.Pointer[Version]
+	bucket  *bucket
+	current atomic.Pointer[Version] // set by OpenPolicies, then by Run alone
 
 	mu      sync.Mutex // guards changed
 	changed chan struct{}
+
+	closing   chan struct{} // closed by Close
+	closeOnce sync.Once
+
+	floor uint64 // owned by Run: the latest revision that this watch has shown
 }
 
-// OpenPolicies makes the bucket if it does not exist, and reads the policy in force.
+// OpenPolicies makes the bucket if it does not exist, and reads the policy in force. It is followed while Run runs.
 func OpenPolicies(ctx context.Context, nc *nats.Conn, opts Options) (*Policies, error) {
-	return nil, errors.ErrUnsupported
+	b, err := openBucket(ctx, nc, jetstream.KeyValueConfig{
+		Bucket: policyBucket, Description: "Penstock's limit policy and its history", History: HistoryMax,
+	}, opts)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policies{bucket: b, changed: make(chan struct{}), closing: make(chan struct{})}
+	v, err := p.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.current.Store(&v)
+	return p, nil
+}
+
+// read finds the latest version that can be read: the same one that processes have in force that were there when it came.
+func (p *Policies) read(ctx context.Context) (Version, error) {
+	entry, err := p.bucket.kv.Get(ctx, policyKey)
+	switch {
+	case err == nil:
+		v, err := decodeVersion(entry)
+		if err == nil {
+			return v, nil
+		}
+		p.bucket.log.Error("the latest policy cannot be read, an earlier one is in force", "revision", entry.Revision(), "error", err)
+	case errors.Is(err, jetstream.ErrKeyNotFound): // never applied, or deleted
+	default:
+		return Version{}, fmt.Errorf("read policy: %w", err)
+	}
+	versions, err := p.History(ctx, 0)
+	if err != nil {
+		return Version{}, err
+	}
+	for _, v := range versions {
+		if v.Document != nil {
+			return v, nil
+		}
+	}
+	return Version{Document: policy.Empty()}, nil
 }
 
 // Current is the document in force.
@@ -79,27 +102,136 @@ func (p *Policies) Changed() <-chan struct{} {
 }
 
 // Close ends Run. It may be called more than once, and without Run.
-func (p *Policies) Close() error { return errors.ErrUnsupported }
-
-// Run follows the bucket until ctx is done.
-func (p *Policies) Run(ctx context.Context) error { return errors.ErrUnsupported }
-
-// Apply puts a policy in force everywhere. A document that is not valid is refused whole, as policy.ErrInvalid.
-func (p *Policies) Apply(ctx context.Context, c Change) (Version, error) {
-	return Version{}, errors.ErrUnsupported
+func (p *Policies) Close() error {
+	p.closeOnce.Do(func() { close(p.closing) })
+	return nil
 }
 
-// History lists versions, the newest first; limit 0 means all that are kept.
+// Run follows the bucket until ctx is done or Close is called, and then returns nil. It is to be called once.
+func (p *Policies) Run(ctx context.Context) error {
+	ctx, cancel := until(ctx, p.closing)
+	defer cancel()
+	p.bucket.follow(ctx, func(entries []jetstream.KeyValueEntry) {
+		p.floor = 0 // a bucket that was made anew counts from one again
+		for _, e := range entries {
+			p.adopt(e)
+		}
+	}, p.adopt, nil)
+	return nil
+}
+
+// adopt puts an entry in force if it is new and good.
+func (p *Policies) adopt(e jetstream.KeyValueEntry) {
+	if e.Key() != policyKey || e.Revision() <= p.floor {
+		return
+	}
+	p.floor = e.Revision()
+	if e.Operation() != jetstream.KeyValuePut {
+		// To lift all limits takes an empty policy that somebody applied, not a key that somebody deleted.
+		p.bucket.log.Error("the policy was deleted in NATS, the policy before it stays", "revision", e.Revision())
+		return
+	}
+	v, err := decodeVersion(e)
+	if err != nil {
+		p.bucket.log.Error("policy in NATS refused, the policy before it stays", "revision", e.Revision(), "error", err)
+		return
+	}
+	if was := p.current.Load(); was.Revision == v.Revision && was.At.Equal(v.At) {
+		return
+	}
+	p.current.Store(&v)
+	p.bucket.log.Info("policy changed", "revision", v.Revision, "author", v.Author, "rules", v.Document.Len())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Apply puts a policy in force everywhere, also in this process, as soon as Run hears of it. A document that is not valid
+// is refused whole; its error wraps policy.ErrInvalid and names what is wrong. Others: ErrField, ErrConflict,
+// ErrDisconnected.
+func (p *Policies) Apply(ctx context.Context, c Change) (Version, error) { return p.apply(ctx, c, 0) }
+
+// Rollback puts the text of an earlier version in force again, as a new version. ErrNoVersion, and the errors of Apply.
+func (p *Policies) Rollback(ctx context.Context, revision uint64, author, comment string) (Version, error) {
+	old, err := p.Get(ctx, revision)
+	if err != nil {
+		return Version{}, err
+	}
+	return p.apply(ctx, Change{Text: old.Text, Author: author, Comment: comment}, revision)
+}
+
+func (p *Policies) apply(ctx context.Context, c Change, from uint64) (Version, error) {
+	doc, err := policy.Parse(c.Text)
+	if err != nil {
+		return Version{}, err
+	}
+	if err := c.check(p.bucket.nc.MaxPayload()); err != nil {
+		return Version{}, err
+	}
+	if err := p.bucket.writable(); err != nil {
+		return Version{}, err
+	}
+	v := Version{
+		At: time.Now().Round(0).UTC(), Author: c.Author, Comment: c.Comment, From: from, Text: slices.Clone(c.Text), Document: doc,
+	}
+	value, err := encodeVersion(v)
+	if err != nil {
+		return Version{}, err
+	}
+	if c.Expect == 0 {
+		v.Revision, err = p.bucket.kv.Put(ctx, policyKey, value)
+	} else {
+		v.Revision, err = p.bucket.kv.Update(ctx, policyKey, value, c.Expect)
+	}
+	if errors.Is(err, jetstream.ErrKeyRevisionMismatch) || errors.Is(err, jetstream.ErrKeyExists) {
+		return Version{}, fmt.Errorf("%w: revision %d is in force no more", ErrConflict, c.Expect)
+	}
+	if err != nil {
+		return Version{}, fmt.Errorf("apply policy: %w", err)
+	}
+	return v, nil
+}
+
+// History lists versions, the newest first; limit 0 means all that are kept. The Document of one that this program cannot
+// read is nil.
 func (p *Policies) History(ctx context.Context, limit int) ([]Version, error) {
-	return nil, errors.ErrUnsupported
+	entries, err := p.bucket.kv.History(ctx, policyKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read policy history: %w", err)
+	}
+	slices.Reverse(entries)
+	versions := make([]Version, 0, len(entries))
+	for _, e := range entries {
+		if e.Operation() != jetstream.KeyValuePut {
+			continue
+		}
+		if limit > 0 && len(versions) == limit {
+			break
+		}
+		v, err := decodeVersion(e)
+		if err != nil {
+			v.Revision, v.Document = e.Revision(), nil
+		}
+		versions = append(versions, v)
+	}
+	return versions, nil
 }
 
 // Get is one version of the history. ErrNoVersion.
 func (p *Policies) Get(ctx context.Context, revision uint64) (Version, error) {
-	return Version{}, errors.ErrUnsupported
-}
-
-// Rollback puts the text of an earlier version in force again, as a new version.
-func (p *Policies) Rollback(ctx context.Context, revision uint64, author, comment string) (Version, error) {
-	return Version{}, errors.ErrUnsupported
+	if revision == 0 { // to NATS, zero is the latest
+		return Version{}, fmt.Errorf("%w: 0", ErrNoVersion)
+	}
+	e, err := p.bucket.kv.GetRevision(ctx, policyKey, revision)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return Version{}, fmt.Errorf("%w: %d", ErrNoVersion, revision)
+	}
+	if err != nil {
+		return Version{}, fmt.Errorf("read policy version %d: %w", revision, err)
+	}
+	return decodeVersion(e)
 }

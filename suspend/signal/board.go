@@ -223,7 +223,7 @@ func (e *entry) rise(allowed int64, end time.Time) {
 // prune removes what is over: only polls stay beyond their time.
 func (e *entry) prune() {
 	for source, s := range e.sources {
-		if s.Kind != Poll && !s.Until.IsZero() && !e.seen.Before(s.Until) {
+		if s.Ended(e.seen) {
 			delete(e.sources, source)
 		}
 	}

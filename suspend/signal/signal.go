@@ -22,7 +22,7 @@ const (
 	// MaxBytes bounds the JSON of a signal.
 	MaxBytes = 4 << 10
 	// MaxFor is the longest that a signal may hold without being renewed.
-	MaxFor = 7 * 24 * time.Hour
+	MaxFor = 31 * 24 * time.Hour
 )
 
 // ErrInvalid is wrapped by every error about a signal that cannot be one.
@@ -169,4 +169,9 @@ func cut(text string, n int) string {
 		n--
 	}
 	return text[:n]
+}
+
+// Ended says whether the signal is over at now. A poll never is: it gets stale.
+func (s Signal) Ended(now time.Time) bool {
+	return s.Kind != Poll && !s.Until.IsZero() && !now.Before(s.Until)
 }

@@ -31,7 +31,7 @@ func TestSignalFields(t *testing.T) {
 		"until: is m": func(s *Signal) {
 			s.Until = time.Time{}
 		},
-		"the limit is 168h": func(s *Signal) { s.Until = s.At.Add(MaxFor + 1) },
+		"the limit is 744h": func(s *Signal) { s.Until = s.At.Add(MaxFor + 1) },
 	} {
 		s := good
 		change(&s)
