@@ -164,12 +164,8 @@ func (m *Machine) checkStart(now time.Time, c *cursor, a quota.Ask) {
 		panic(fmt.Sprintf("dispatch: %q goes beside the hold of %v", c.b.name, h.Target))
 	}
 	gate, closed := c.g.ledger.Narrow(now, a.Place)
-	for _, t := range []suspend.Target{
-		{Scope: suspend.Column, Name: a.Place.Model},
-		{Scope: suspend.Level, Name: string('0' + rune(a.Place.Level))},
-		{Scope: suspend.All},
-	} {
-		if !closed && (t.Scope != suspend.Column || t.Name != "") {
+	for _, t := range wideTargets(a.Place) {
+		if !closed {
 			gate, closed = c.g.ledger.Look(now, t)
 		}
 	}

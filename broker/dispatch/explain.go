@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"math"
 	"time"
 
@@ -61,7 +62,148 @@ type Explanation struct {
 }
 
 // Explain says where a message of a bucket is in a group, and why. NextOffset asks
-// for the one that goes next. False: there is no such message any more, or group.
+// for the one that goes next, or the first that is out if all are. False: there is no
+// such message any more, or group. It costs O(window + runs), and a read of the message
+// if its cost matters.
 func (m *Machine) Explain(now time.Time, id GroupID, name string, off Offset) (Explanation, bool) {
-	return Explanation{}, false
+	defer m.check(now)
+	b := m.byName[name]
+	if b == nil {
+		return Explanation{}, false
+	}
+	c := b.cursor(id)
+	if c == nil {
+		return Explanation{}, false
+	}
+	if off == NextOffset {
+		off = c.foremost()
+	}
+	if off >= b.tail || c.stateAt(off) == settled || b.runs.deadEnd(off, b.tail) != off {
+		return Explanation{}, false
+	}
+	x := Explanation{Offset: off, Level: b.level, Position: c.before(off), Lines: c.g.ledger.Explain(now, c.where())}
+	x.Hold, _ = c.g.holds.Blocking(now, c.where())
+	if c.stateAt(off) == out {
+		x.explainOut(c.at(off).lease)
+		return x, true
+	}
+	m.explainHead(now, c, &x)
+	x.EstimatedStart = m.estimate(now, c, &x)
+	if x.Position > 0 {
+		x.State = WaitQueued
+		x.Opens = fmt.Sprintf("%d before it go first; for the next of them: %s", x.Position, x.Opens)
+	}
+	return x, true
+}
+
+// foremost is the message that goes next, or the first that is out if none waits.
+func (c *cursor) foremost() Offset {
+	switch {
+	case c.returned > 0:
+		return c.lowest(back)
+	case c.next() < c.b.tail:
+		return c.next()
+	default:
+		return c.lowest(out)
+	}
+}
+
+// lowest is the first message of the window in a state; next if there is none.
+func (c *cursor) lowest(s placeState) Offset {
+	for i := range c.window {
+		if c.window[i].state == s {
+			return c.floor + Offset(i)
+		}
+	}
+	return c.next()
+}
+
+// before counts the messages that wait and go before off.
+func (c *cursor) before(off Offset) int {
+	n := 0
+	for i := range c.window {
+		if c.floor+Offset(i) < off && c.window[i].state == back {
+			n++
+		}
+	}
+	return n + c.b.liveBetween(c.next(), off)
+}
+
+func (x *Explanation) explainOut(l *lease) {
+	x.State, x.Position = WaitOut, 0
+	x.Since, x.Until, x.EstimatedStart = moment(l.first), l.item.At(), moment(l.first)
+	x.Opens = fmt.Sprintf("delivery %d ends with an answer, or with its lease", l.attempt)
+}
+
+// explainHead says what the head of the bucket waits for.
+func (m *Machine) explainHead(now time.Time, c *cursor, x *Explanation) {
+	x.Since = moment(c.since)
+	switch {
+	case c.leased >= c.inFlight:
+		x.State, x.Since = WaitFull, time.Time{}
+		x.Opens = fmt.Sprintf("one of the %d messages of the bucket that are out ends; at most %d may be out", c.leased, c.inFlight)
+		return
+	case !c.waits():
+		x.State = WaitQueued
+		x.Opens = "it is written to disk, or an older message is settled"
+		return
+	}
+	gate, limited := m.closedLimit(now, c)
+	held := !x.Hold.Until.IsZero()
+	switch {
+	case limited && (!held || gate.Until.IsZero() || gate.Until.After(x.Hold.Until)):
+		x.State, x.Gate, x.Limit, x.Until = WaitLimited, gate.Of, gate.Limit, gate.Until
+		x.Opens = openedBy(gate)
+	case held:
+		x.State, x.Gate, x.Until = WaitHeld, x.Hold.Target, x.Hold.Until
+		x.Opens = fmt.Sprintf("the suspend of %v ends or is lifted", x.Hold.Target)
+	default:
+		x.State = WaitReady
+		x.Opens = "its turn, and a consumer that asks"
+	}
+}
+
+func openedBy(g quota.Gate) string {
+	switch {
+	case g.Limit == "signal":
+		return fmt.Sprintf("the load signal on %v rises", g.Of)
+	case g.Until.IsZero():
+		return fmt.Sprintf("a message of %v that is out ends (%s)", g.Of, g.Limit)
+	default:
+		return fmt.Sprintf("the %s of %v has room again", g.Limit, g.Of)
+	}
+}
+
+// closedLimit is the limit that keeps the head of the bucket longest. It asks without
+// having the bucket parked anew.
+func (m *Machine) closedLimit(now time.Time, c *cursor) (quota.Gate, bool) {
+	place := c.where()
+	var latest quota.Gate
+	found := false
+	take := func(g quota.Gate, closed bool) {
+		if closed && (!found || !latest.Until.IsZero() && (g.Until.IsZero() || g.Until.After(latest.Until))) {
+			latest, found = g, true
+		}
+	}
+	take(c.g.ledger.Look(now, suspend.Target{Scope: suspend.Bucket, Name: place.Bucket}))
+	if place.User != "" {
+		take(c.g.ledger.Look(now, suspend.Target{Scope: suspend.Row, Name: place.User}))
+	}
+	for _, t := range wideTargets(place) {
+		take(m.lookWide(now, c.g, t))
+	}
+	if off, ok := c.pick(); ok {
+		g, fits := c.g.ledger.Fits(now, m.ask(c, off))
+		take(g, !fits)
+	}
+	return latest, found
+}
+
+// wideTargets are the units that a place belongs to.
+func wideTargets(p suspend.Place) []suspend.Target {
+	t := []suspend.Target{{Scope: suspend.Level, Name: string(rune('0' + p.Level))}, {Scope: suspend.All}}
+	if p.Model != "" {
+		t = append(t, suspend.Target{Scope: suspend.Column, Name: p.Model})
+	}
+	return t
 }

@@ -155,8 +155,15 @@ func (m *Machine) reopen(now time.Time, g *group, t suspend.Target) {
 		m.openNarrow(now, g, t)
 		return
 	}
-	_, closed := g.ledger.Look(now, t)
+	m.lookWide(now, g, t)
+}
+
+// lookWide asks whether a unit is closed by a limit, and closes or opens it accordingly:
+// the ledger takes it that who asks also acts.
+func (m *Machine) lookWide(now time.Time, g *group, t suspend.Target) (quota.Gate, bool) {
+	gate, closed := g.ledger.Look(now, t)
 	m.setWideGate(g, t, byLimit, closed)
+	return gate, closed
 }
 
 // flushAccounts writes what was used of limits in this turn, in the batch of the

@@ -3,6 +3,8 @@ package dispatch
 import (
 	"math"
 	"time"
+
+	"github.com/penstockmq/penstock/suspend/policy"
 )
 
 // paceUnit is the unit in which a cursor keeps its pace: six bytes in all for what is
@@ -30,3 +32,57 @@ func (c *cursor) paced(now time.Time) {
 
 // drain is the measured time between two messages; 0: there is none, or it is short.
 func (c *cursor) drain() time.Duration { return time.Duration(c.pace) * paceUnit }
+
+// estimate guesses when a message that waits starts: when its bucket's gate opens, and
+// then one step for each message before it. A step is what the bucket took lately, or
+// what its limits allow at best, whichever is longer.
+func (m *Machine) estimate(now time.Time, c *cursor, x *Explanation) time.Time {
+	step := max(c.drain(), m.allowed(c))
+	known := step > 0 || c.last != 0
+	start := now
+	switch x.State {
+	case WaitHeld, WaitLimited:
+		switch {
+		case !x.Until.IsZero():
+			start = x.Until
+		case !known:
+			return time.Time{}
+		default: // it opens when something ends, as it did before
+			start = now.Add(step)
+		}
+	case WaitFull, WaitQueued:
+		if !known {
+			return time.Time{}
+		}
+		start = now.Add(step)
+	case WaitReady, WaitOut:
+	}
+	if x.Position > 0 && !known {
+		return time.Time{}
+	}
+	return start.Add(time.Duration(x.Position) * step)
+}
+
+// allowed is the least time between two messages of the bucket that the paced limits of
+// its cell, row and column leave.
+func (m *Machine) allowed(c *cursor) time.Duration {
+	if c.g.cfg.Unlimited {
+		return 0
+	}
+	cell := m.doc.Resolve(c.b.cell.User, c.b.cell.Model)
+	row, _ := m.doc.Row(c.b.cell.User)
+	column, _ := m.doc.Column(c.b.cell.Model)
+	var step time.Duration
+	for i, l := range []policy.Limits{cell, row, column} {
+		if l.Leaky != nil {
+			step = max(step, l.Leaky.Rate.Per/time.Duration(max(1, l.Leaky.Rate.Events)))
+		}
+		if l.Quota != nil {
+			step = max(step, l.Quota.Rate.Per/time.Duration(max(1, l.Quota.Rate.Events)))
+		}
+		if l.Window != nil && (i > 0 || l.WindowAt == policy.Release) { // the gateway asks some cells' windows
+			step = max(step, l.Window.Window/time.Duration(max(1, l.Window.Limit)))
+		}
+	}
+	return step
+}

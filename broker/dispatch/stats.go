@@ -47,6 +47,7 @@ func (m *Machine) Stats() Stats {
 		gs := GroupStats{
 			ID: g.cfg.ID, Ready: g.set.Ready(), Parked: g.set.Parked(),
 			Leases: g.leases, Returned: g.returned, Holds: g.holds.Len(), Clients: len(g.members),
+			Quota: g.ledger.Stats(),
 		}
 		for _, mb := range g.members {
 			gs.Waiters += mb.waiters.len
@@ -108,11 +109,14 @@ func (m *Machine) info(now time.Time, b *bucket) BucketInfo {
 }
 
 // liveFrom counts the live messages from off on. O(runs).
-func (b *bucket) liveFrom(off Offset) int {
+func (b *bucket) liveFrom(off Offset) int { return b.liveBetween(off, b.tail) }
+
+// liveBetween counts the live messages from ≤ o < to. O(runs).
+func (b *bucket) liveBetween(from, to Offset) int {
 	n := 0
 	for i, r := range b.runs {
-		if from, to := max(off, r.start), b.runs.end(i, b.tail); !r.dead && from < to {
-			n += int(to - from)
+		if lo, hi := max(from, r.start), min(to, b.runs.end(i, b.tail)); !r.dead && lo < hi {
+			n += int(hi - lo)
 		}
 	}
 	return n
