@@ -44,13 +44,19 @@ func TestMain(m *testing.M) {
 
 func both(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
+	bothIn(t, broker.GroupConfig{}, test)
+}
+
+// bothIn is both with a group of its own settings.
+func bothIn(t *testing.T, group broker.GroupConfig, test func(t *testing.T, r *rig)) {
+	t.Helper()
 	for _, kind := range []mq.Kind{mq.Stubs, mq.Official} {
 		t.Run(string(kind), func(t *testing.T) {
 			if kind == mq.Official && raceDetector {
 				t.Skip("the official client has data races of its own; see TestOfficialWithoutTheRaceDetector")
 			}
 			t.Parallel()
-			test(t, newRig(t, kind))
+			test(t, newRig(t, kind, group))
 		})
 	}
 }
@@ -64,13 +70,14 @@ type rig struct {
 	producer mq.Producer
 }
 
-func newRig(t *testing.T, kind mq.Kind) *rig {
+func newRig(t *testing.T, kind mq.Kind, group broker.GroupConfig) *rig {
 	t.Helper()
+	group.Name, group.Topic, group.Wildcard = "pool", "requests", true
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	b, err := broker.Open(broker.Options{
 		Dir: "data", FS: vfs.NewMem(), Log: log,
 		Topics: []broker.TopicConfig{{Name: "requests"}},
-		Groups: []broker.GroupConfig{{Name: "pool", Topic: "requests", Wildcard: true}},
+		Groups: []broker.GroupConfig{group},
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() }) // what matters was checked by then
@@ -148,61 +155,72 @@ func answer(sink forward.Sink) forward.Outcome {
 	return forward.Outcome{Kind: forward.Done, Status: http.StatusOK}
 }
 
-// C09, short: throttled buckets have more messages than they may send, and the free ones are done all the same.
+// C09, short: throttled buckets have more messages than they may send, and the free ones are done all the same. The broker
+// asks the limits, so nothing is delivered just to be suspended.
 func TestC09WithABroker(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, r *rig) {
-		const throttled, free, messages, workers = 16, 4, 10, 4
-		doc, err := policy.Parse([]byte("version: 1\nlimits:\n  - {model: slow, rate: 1/300ms}\n"))
-		must(t, err)
-		var mu sync.Mutex
-		taken := map[string][]time.Time{}
-		var left atomic.Int64
-		left.Store(free * messages)
-		done := make(chan struct{})
-		var metrics consumer.Metrics
-		stop := r.pool(workers, consumer.Options{
-			Policy: func() *policy.Document { return doc }, Metrics: &metrics,
-			Downstream: model(func(q forward.Request, sink forward.Sink) forward.Outcome {
-				mu.Lock()
-				taken[q.User] = append(taken[q.User], time.Now())
-				mu.Unlock()
-				if q.Model == "fast" && left.Add(-1) == 0 {
-					close(done)
-				}
-				return answer(sink)
-			}),
-		})
-		for i := range messages {
-			for b := range throttled {
-				r.send(lite.Cell{User: fmt.Sprint("slow-", b), Model: "slow"}, fmt.Sprint(i))
+	both(t, func(t *testing.T, r *rig) { throttledAndFree(t, r, false) })
+}
+
+// The same of a group that the broker exempts: there the pool asks, and suspends.
+func TestC09WhereThePoolAsks(t *testing.T) {
+	t.Parallel()
+	bothIn(t, broker.GroupConfig{Unlimited: true}, func(t *testing.T, r *rig) { throttledAndFree(t, r, true) })
+}
+
+func throttledAndFree(t *testing.T, r *rig, poolAsks bool) {
+	t.Helper()
+	const throttled, free, messages, workers = 16, 4, 10, 4
+	doc, err := policy.Parse([]byte("version: 1\nlimits:\n  - {model: slow, rate: 1/300ms}\n"))
+	must(t, err)
+	must(t, r.broker.SetPolicy(t.Context(), doc))
+	var mu sync.Mutex
+	taken := map[string][]time.Time{}
+	var left atomic.Int64
+	left.Store(free * messages)
+	done := make(chan struct{})
+	var metrics consumer.Metrics
+	stop := r.pool(workers, consumer.Options{
+		Policy: func() *policy.Document { return doc }, Metrics: &metrics,
+		Downstream: model(func(q forward.Request, sink forward.Sink) forward.Outcome {
+			mu.Lock()
+			taken[q.User] = append(taken[q.User], time.Now())
+			mu.Unlock()
+			if q.Model == "fast" && left.Add(-1) == 0 {
+				close(done)
 			}
-			for b := range free {
-				r.send(lite.Cell{User: fmt.Sprint("fast-", b), Model: "fast"}, fmt.Sprint(i))
-			}
-		}
-		select {
-		case <-done:
-		case <-time.After(patience):
-			t.Fatalf("free buckets wait: %d messages left", left.Load())
-		}
-		waiting := r.queued()
-		stop()
-		if waiting == 0 {
-			t.Error("nothing was throttled any more when the free buckets were done")
-		}
-		if metrics.Limited.Load() == 0 || metrics.Retried.Load()+metrics.Dead.Load() != 0 {
-			t.Errorf("%d suspended, %d retried, %d dead", metrics.Limited.Load(), metrics.Retried.Load(), metrics.Dead.Load())
-		}
-		for user, at := range taken {
-			if n := len(at); user[:4] == "slow" && n > 1 {
-				// The policy is asked a moment before the model; the sum over many gaps forgives that moment once.
-				if span := at[n-1].Sub(at[0]); span < time.Duration(n-1)*300*time.Millisecond-200*time.Millisecond {
-					t.Errorf("%s: %d forwarded within %s", user, n, span)
-				}
-			}
-		}
+			return answer(sink)
+		}),
 	})
+	for i := range messages {
+		for b := range throttled {
+			r.send(lite.Cell{User: fmt.Sprint("slow-", b), Model: "slow"}, fmt.Sprint(i))
+		}
+		for b := range free {
+			r.send(lite.Cell{User: fmt.Sprint("fast-", b), Model: "fast"}, fmt.Sprint(i))
+		}
+	}
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("free buckets wait: %d messages left", left.Load())
+	}
+	waiting := r.queued()
+	stop()
+	if waiting == 0 {
+		t.Error("nothing was throttled any more when the free buckets were done")
+	}
+	if (metrics.Limited.Load() > 0) != poolAsks || metrics.Retried.Load()+metrics.Dead.Load() != 0 {
+		t.Errorf("%d suspended, %d retried, %d dead", metrics.Limited.Load(), metrics.Retried.Load(), metrics.Dead.Load())
+	}
+	for user, at := range taken {
+		if n := len(at); user[:4] == "slow" && n > 1 {
+			// The policy is asked a moment before the model; the sum over many gaps forgives that moment once.
+			if span := at[n-1].Sub(at[0]); span < time.Duration(n-1)*300*time.Millisecond-200*time.Millisecond {
+				t.Errorf("%s: %d forwarded within %s", user, n, span)
+			}
+		}
+	}
 }
 
 // C29 with a broker: what fails does not block its bucket, and every message is tried as often as it should.

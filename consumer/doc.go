@@ -1,7 +1,11 @@
 // Package consumer is the pool: it receives the messages of all buckets and forwards each to its model when the limits of
 // its cell allow it.
 //
-// It owns: the state of the cells' limits; the turn of one message from receive to verdict (decide, forward, settle); what
+// Where the broker asks the policy's limits, as Penstock's does, what is delivered may go at once. With any other broker the
+// pool asks them itself, by the broker's own code and for this process alone, and suspends what has to wait. Which of the two
+// it is, is found out when it connects.
+//
+// It owns: the limits' accounts in the second case; the turn of one message from receive to verdict (decide, forward, settle); what
 // becomes of a request whose model fails, whose caller leaves or whose deadline passes. The table of outcomes is at
 // job.settle.
 //

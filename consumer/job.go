@@ -61,7 +61,16 @@ func (j *job) late() bool {
 	return !j.req.Deadline.IsZero() && !time.Now().Before(j.req.Deadline)
 }
 
+// run is the turn of the message. A verdict without a settlement is of a request that no model was asked for.
 func (j *job) run() mq.Verdict {
+	v := j.turn()
+	if v.Settlement == nil {
+		v = v.With(unused())
+	}
+	return v
+}
+
+func (j *job) turn() mq.Verdict {
 	switch {
 	case j.late():
 		return j.expired()
@@ -77,51 +86,66 @@ func (j *job) run() mq.Verdict {
 	if !ok {
 		return v
 	}
-	defer free()
+	used := unused()
+	defer func() { free(used) }()
 	if v, ok := j.start(); !ok {
 		return v
 	}
 	if j.ctx.Err() != nil { // between two waits; from here on ending it is up to the downstream
 		return j.interrupted(context.Cause(j.ctx))
 	}
-	return j.settle(j.forward())
+	o := j.forward()
+	used = settlementOf(o)
+	return j.settle(o).With(used)
 }
 
 // decide waits until the request may go, as long as a worker may wait, or returns the verdict that gives it back. Limits are
-// asked first and charged last: a request that then finds its model full has used nothing of them.
-func (j *job) decide() (free func(), v mq.Verdict, ok bool) {
+// asked first and charged last: a request that then finds its model full has used nothing of them. free ends what was
+// taken, with what was learned.
+//
+// Where the broker asks the limits there is nothing to decide: what it delivers may go.
+func (j *job) decide() (free func(mq.Settlement), v mq.Verdict, ok bool) {
+	if j.p.features().Limits {
+		return func(mq.Settlement) {}, mq.Verdict{}, true
+	}
 	ctx, cancel := context.WithCancelCause(j.ctx)
 	defer cancel(nil)
 	// Waiting ends when the pool stops; running does not.
 	defer context.AfterFunc(j.p.stopping, func() { cancel(errStopping) })()
 
 	slots := max(j.p.opts.Concurrency(j.req.Model), 0)
-	cost := j.p.opts.Cost(j.m)
+	c := claimOf(j.m, j.cell, j.p.opts.Cost(j.m))
 	for {
-		if wait, err := j.pace(ctx, cost, slots == 0); wait > 0 || err != nil {
+		p, wait, err := j.pace(ctx, c, slots == 0)
+		if wait > 0 || err != nil {
 			return nil, j.held(wait, err), false
 		}
 		if slots == 0 {
-			return func() {}, mq.Verdict{}, true
+			return func(s mq.Settlement) { j.end(p, s) }, mq.Verdict{}, true
 		}
 		lower := gauge(&j.p.opts.Metrics.Waiting)
-		free, err := j.p.slots.acquire(ctx, j.req.Model, slots, j.p.opts.SlotWait)
+		leave, err := j.p.slots.acquire(ctx, j.req.Model, slots, j.p.opts.SlotWait)
 		lower()
 		switch {
 		case err != nil:
 			return nil, j.interrupted(err), false
-		case free == nil:
-			j.p.opts.Metrics.Full.Add(1)
-			return nil, j.suspend(j.p.opts.SlotWait), false
-		case j.p.limiter.ask(time.Now().Round(0), j.cell, cost, true).Allowed:
-			return free, mq.Verdict{}, true
+		case leave == nil:
+			return nil, j.held(j.p.opts.SlotWait, errFull), false
 		}
-		free() // another request of this cell was faster
+		if a := j.p.limiter.ask(time.Now().Round(0), c, true); a.ok {
+			return func(s mq.Settlement) { leave(); j.end(a.permit, s) }, mq.Verdict{}, true
+		}
+		leave() // another request of this cell was faster
 	}
 }
 
-func (j *job) pace(ctx context.Context, cost int64, charge bool) (time.Duration, error) {
-	return j.p.limiter.acquireOrSuspend(ctx, j.cell, cost, charge, func() func() { return gauge(&j.p.opts.Metrics.Waiting) })
+func (j *job) pace(ctx context.Context, c claim, charge bool) (permit, time.Duration, error) {
+	return j.p.limiter.acquireOrSuspend(ctx, c, charge, j.p.opts.SlotWait, func() func() { return gauge(&j.p.opts.Metrics.Waiting) })
+}
+
+// end gives a permit back.
+func (j *job) end(p permit, s mq.Settlement) {
+	j.p.limiter.free(time.Now().Round(0), p, ledgered(s))
 }
 
 // held is the verdict of a request that its limits hold, or that err ended while they did.
@@ -129,6 +153,9 @@ func (j *job) held(wait time.Duration, err error) mq.Verdict {
 	switch {
 	case err == nil:
 		j.p.opts.Metrics.Limited.Add(1)
+		return j.suspend(wait)
+	case errors.Is(err, errFull):
+		j.p.opts.Metrics.Full.Add(1)
 		return j.suspend(wait)
 	case errors.Is(err, errNever):
 		return j.dead(reply.Failure{

@@ -2,25 +2,22 @@ package consumer
 
 import (
 	"context"
-	"hash/maphash"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/penstockmq/penstock/broker/lite"
-	"github.com/penstockmq/penstock/suspend/limit"
+	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 const (
-	limiterShards = 64
-	// sweepPeriod is how often states that owe nothing are dropped. A state is kept a while longer than it owes, so that
-	// it still notices a clock that goes back.
+	// sweepPeriod is how often the ledger is looked after when nobody asks it.
 	sweepPeriod = 10 * time.Second
-	sweepAfter  = time.Minute
-	// lateMax is how late an ask may be and still be charged as of the instant it was promised; see limitState.promised.
-	// It bounds what a cell may catch up after a stall of the pool.
-	lateMax = 250 * time.Millisecond
+	// sweepChunk bounds what is looked after under one lock.
+	sweepChunk = 1024
+	// askChunk is the same beside one ask: more than one ask can add, so nothing piles up.
+	askChunk = 16
 
 	// A hold that a worker has set cannot be taken back, but the policy may change in the meantime, and a change is to act
 	// within promptly. So longer waits are cut into holds of recheckFloor, after which the limits are asked again; with very
@@ -30,109 +27,155 @@ const (
 	recheckEach  = time.Millisecond       // for each waiting cell
 )
 
-// limiter holds the state of the cells' limits. The limits themselves come from the policy with each ask: a change of policy
-// acts on the next, and what a cell has used already stays charged as long as it has a limit of that kind.
+// limiter asks the limits of the policy in this process, for a broker that does not ask them itself. It runs the broker's
+// code, a [quota.Ledger]; what the ledger says of its gates' timers is of no use here, since a bucket is held at the
+// broker and comes back by itself.
 //
-// A state that owes nothing is the same as none, so idle cells cost no memory.
+// An account that owes nothing is the same as none, and the ledger drops it when its timer is due: no ask and no sweep looks
+// at all of them (case C109).
 type limiter struct {
 	policy func() *policy.Document
 	step   time.Duration // waits below are slept
-	seed   maphash.Seed
-	shards [limiterShards]limiterShard
-	// waiting is the number of states with a promise.
-	waiting atomic.Int64
+
+	mu     sync.Mutex // guards the following fields; held for one ask, or for one chunk of a sweep
+	doc    *policy.Document
+	ledger *quota.Ledger
+	// asked holds the columns whose model asked to be left alone, where the broker cannot hold them.
+	asked   *suspend.Table
+	waiting waiting
 }
 
-type limiterShard struct {
-	mu    sync.Mutex // guards the following field; held for one ask, or for one sweep of this shard
-	cells map[lite.Cell]limitState
+// permit is a request's leave to run. Whoever has it calls limiter.free.
+type permit struct {
+	place  suspend.Place
+	ticket quota.Ticket
+	given  bool // by the limiter; else by the broker
 }
 
-type limitState struct {
-	limit.CellState
-	owes time.Time // from here on the state is as good as none
-	// promised is what the last refusal named as the instant of the next pass; zero after a pass. The ask that comes
-	// then is late by what the way through the broker takes, a millisecond or two. It is charged as of the promise:
-	// else a backlog would run slower than its limit by that much with every message, four per cent at 20/s.
-	promised time.Time
+// answer is what the limits say.
+type answer struct {
+	permit
+
+	ok    bool
+	never bool // it costs more than a limit ever gives
+	// until is the earliest instant at which the same ask may pass; zero if something has to end first.
+	until time.Time
+	// shared says that others wait for the same gate, so the instant is not a promise.
+	shared bool
+	// waiters is the number of cells that were told to wait.
+	waiters int
 }
 
 func newLimiter(doc func() *policy.Document, step time.Duration) *limiter {
-	l := &limiter{policy: doc, step: step, seed: maphash.MakeSeed()}
-	for i := range l.shards {
-		l.shards[i].cells = make(map[lite.Cell]limitState)
-	}
-	return l
+	d := doc()
+	return &limiter{policy: doc, step: step, doc: d, ledger: quota.New(d), asked: suspend.New(0)}
 }
 
-func (l *limiter) shard(c lite.Cell) *limiterShard {
-	return &l.shards[maphash.Comparable(l.seed, c)%limiterShards]
-}
-
-// ask asks the cell's limits for cost at now and, if charge says so, charges them when all of them pass.
-func (l *limiter) ask(now time.Time, c lite.Cell, cost int64, charge bool) limit.Verdict {
-	limits := l.policy().Resolve(c.User, c.Model).Release()
-	if limits.Leaky == nil && limits.Window == nil {
-		return limit.Verdict{Decision: limit.Decision{Allowed: true}} // a state that is there goes with the next sweep
+// ask asks all limits that apply for c at now and, if charge says so, charges them when all of them pass.
+func (l *limiter) ask(now time.Time, c claim, charge bool) answer {
+	doc := l.policy()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.follow(now, doc)
+	place := c.place
+	place.Level = l.ledger.Importance(c.cell, c.level)
+	a := quota.Ask{Place: place, Cost: c.cost, Since: c.since}
+	a.Cost.Output = l.ledger.Expect(place, c.maxOutput)
+	a.Cost.Tokens += a.Cost.Output
+	if no, closed := l.closed(now, a); closed {
+		if !no.never {
+			l.waiting.note(c.cell, now)
+		}
+		no.waiters = l.waiting.len()
+		return no
 	}
-	how := limit.Cell.Peek
+	yes := answer{ok: true}
 	if charge {
-		how = limit.Cell.Take
+		yes.permit = permit{place: place, ticket: l.ledger.Charge(now, a), given: true}
+		l.waiting.forget(c.cell)
 	}
-	s := l.shard(c)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	last := s.cells[c]
-	state, v := how(limits, last.CellState, last.due(now), cost)
-	next := limitState{CellState: state, owes: owes(limits, state), promised: last.promised}
-	switch {
-	case !v.Allowed:
-		next.promised = v.RetryAt
-	case charge:
-		next.promised = time.Time{}
-	}
-	s.cells[c] = next
-	l.waiting.Add(next.waits() - last.waits())
-	return v
+	l.tend(now, askChunk)
+	return yes
 }
 
-// waits is 1 for a cell whose last answer was no, else 0.
-func (s limitState) waits() int64 {
-	if s.promised.IsZero() {
-		return 0
+// follow puts the document in force. Two asks at the same time may do so in the wrong order; the next one puts it right.
+func (l *limiter) follow(now time.Time, doc *policy.Document) {
+	if doc != l.doc {
+		l.doc = doc
+		l.ledger.SetPolicy(now, doc)
 	}
-	return 1
 }
 
-// hold is how long a bucket is held that has to wait for wait.
-func (l *limiter) hold(wait time.Duration) time.Duration {
-	if wait <= promptly {
-		return wait
+// closed finds the gates that are closed for a and returns when the last of them opens.
+func (l *limiter) closed(now time.Time, a quota.Ask) (answer, bool) {
+	var out answer
+	shut := false
+	gate := func(t suspend.Target, until time.Time) {
+		if !shut || !out.until.IsZero() && (until.IsZero() || until.After(out.until)) {
+			out.until = until
+		}
+		out.shared = out.shared || t.Scope != suspend.Bucket
+		shut = true
 	}
-	return min(wait, max(recheckFloor, time.Duration(l.waiting.Load())*recheckEach))
+	if h, held := l.asked.Blocking(now, a.Place); held {
+		gate(h.Target, h.Until)
+	}
+	if g, is := l.ledger.Narrow(now, a.Place); is {
+		gate(g.Target, g.Until)
+	}
+	l.ledger.Wide(now, a.Place, func(t suspend.Target, is bool, until time.Time) {
+		if is {
+			gate(t, until)
+		}
+	})
+	if shut {
+		return out, true
+	}
+	if g, fits := l.ledger.Fits(now, a); !fits {
+		gate(g.Of, g.Until)
+		out.never = g.Never
+	}
+	return out, shut
 }
 
-// due is the instant as of which an ask at now is charged.
-func (s limitState) due(now time.Time) time.Time {
-	if s.promised.Before(now) && now.Sub(s.promised) <= lateMax {
-		return s.promised
+// free ends what a permit began. In its place the next ask of a cell may pass; no bucket is woken by it.
+func (l *limiter) free(now time.Time, p permit, s quota.Settlement) {
+	if !p.given {
+		return
 	}
-	return now
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ledger.Free(now, p.place, p.ticket, s)
+	l.tend(now, askChunk)
 }
 
-// owes is when nothing of s matters any more.
-func owes(c limit.Cell, s limit.CellState) time.Time {
-	var until int64
-	if c.Leaky != nil {
-		until = s.Leaky.TAT
-	}
-	if c.Window != nil && s.Window.Used > 0 {
-		until = max(until, s.Window.At+int64(c.Window.Window)) // its end is sooner
-	}
-	return time.Unix(0, until)
+// leaveAlone closes a column for d: its model asked for it, and the broker takes no holds of columns.
+func (l *limiter) leaveAlone(now time.Time, model string, d time.Duration, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A name that is no column, or a time over a day, is nothing to hold; the message itself is suspended all the same.
+	_, _, _ = l.asked.Extend(now, suspend.Hold{
+		Target: suspend.Target{Scope: suspend.Column, Name: model}, Until: now.Add(d), Reason: reason,
+	})
 }
 
-// sweep drops idle states once a period until ctx ends.
+// tend takes note of up to limit things that are due, and says whether that was all.
+func (l *limiter) tend(now time.Time, limit int) (done bool) {
+	l.ledger.Dirty(func(quota.Record) {}) // nothing is stored here
+	for range limit {
+		if _, ended := l.asked.PopDue(now); ended {
+			continue
+		}
+		next, ok := l.ledger.Next()
+		if !ok || next.After(now) {
+			return true
+		}
+		l.ledger.Due(now)
+	}
+	return false
+}
+
+// sweep looks after the ledger once a period until ctx ends.
 func (l *limiter) sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepPeriod)
 	defer ticker.Stop()
@@ -141,64 +184,74 @@ func (l *limiter) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			l.drop(time.Now())
-		}
-	}
-}
-
-func (l *limiter) drop(now time.Time) {
-	before := now.Add(-sweepAfter)
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		for c, state := range s.cells {
-			if state.owes.Before(before) {
-				delete(s.cells, c)
-				l.waiting.Add(-state.waits())
+			for !l.sweepOnce(time.Now().Round(0)) {
 			}
 		}
-		s.mu.Unlock()
 	}
 }
 
-// len is the number of cells with a state.
-func (l *limiter) len() int {
-	n := 0
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		n += len(s.cells)
-		s.mu.Unlock()
-	}
-	return n
+func (l *limiter) sweepOnce(now time.Time) (done bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	done = l.tend(now, sweepChunk)
+	return l.waiting.drop(now, sweepChunk) && done
 }
 
-// acquireOrSuspend asks for cost until it is allowed, or finds that the wait is one for the broker. It sleeps waits below
-// the step, and of those above it returns how long to suspend the bucket before it asks again. ctx ends a sleep; its error is returned.
+// accounts is the number of accounts that owe something.
+func (l *limiter) accounts() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ledger.Stats().Accounts
+}
+
+// hold is how long a bucket is held that has to wait for wait.
+func (l *limiter) hold(a answer, wait time.Duration) time.Duration {
+	many := time.Duration(a.waiters) * recheckEach
+	if wait > promptly {
+		wait = min(wait, max(recheckFloor, many))
+	}
+	if a.shared && a.waiters > 1 {
+		// All who wait for a shared gate would come back at its instant, and all but one for nothing. Spread out, the
+		// first of them still comes within a millisecond or so.
+		wait += rand.N(many)
+	}
+	return wait
+}
+
+// acquireOrSuspend asks for c until it is allowed, or finds that the wait is one for the broker. It sleeps waits below the
+// step, and of those above it returns how long to suspend the bucket before it asks again; full stands for a wait whose end
+// nobody knows. ctx ends a sleep; its error is returned.
 //
 // charge is false when something else must be had first; the caller then comes back with true.
-func (l *limiter) acquireOrSuspend(ctx context.Context, c lite.Cell, cost int64, charge bool, asleep func() func()) (suspend time.Duration, err error) {
+func (l *limiter) acquireOrSuspend(ctx context.Context, c claim, charge bool, full time.Duration, asleep func() func()) (p permit, suspend time.Duration, err error) {
 	for {
 		now := time.Now().Round(0)
-		v := l.ask(now, c, cost, charge)
+		a := l.ask(now, c, charge)
 		switch {
-		case v.Allowed:
-			return 0, nil
-		case v.Never:
-			return 0, errNever
+		case a.ok:
+			return a.permit, 0, nil
+		case a.never:
+			return permit{}, 0, errNever
+		case a.until.IsZero():
+			return permit{}, full, errFull
 		}
 		// Rounded up to the broker's millisecond: then the bucket opens when the same ask passes, not before.
-		wait := v.Wait(now)
+		wait := ceilMilli(a.until.Sub(now))
 		if wait >= l.step {
-			return l.hold(wait), nil
+			return permit{}, l.hold(a, wait), nil
 		}
 		awake := asleep()
 		err := sleep(ctx, wait)
 		awake()
 		if err != nil {
-			return 0, err
+			return permit{}, 0, err
 		}
 	}
+}
+
+// ceilMilli is d in whole milliseconds, at least one.
+func ceilMilli(d time.Duration) time.Duration {
+	return max((d+time.Millisecond-1)/time.Millisecond*time.Millisecond, time.Millisecond)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -9,18 +9,43 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/mq"
 	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 func awake() func() func() { return func() func() { return func() {} } }
 
 var alice = lite.Cell{User: "alice", Model: "gpt"}
 
+// asking is the claim of a message of a cell that counts as so many requests.
+func asking(c lite.Cell, requests int64) claim {
+	name, err := lite.Encode(c)
+	if err != nil {
+		name = "plain"
+	}
+	return claimOf(&mq.Message{Lite: name}, c, requests)
+}
+
+// acquire is acquireOrSuspend for one request of c.
+func acquire(ctx context.Context, l *limiter, c lite.Cell) (time.Duration, error) {
+	_, wait, err := l.acquireOrSuspend(ctx, asking(c, 1), true, 100*time.Millisecond, awake())
+	return wait, err
+}
+
+// wait is how long an ask at now would have to wait.
+func (a answer) wait(now time.Time) time.Duration {
+	if a.ok {
+		return 0
+	}
+	return a.until.Sub(now)
+}
+
 func TestWaitsFromTheStepOnAreForTheBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 10/s}`)), 50*time.Millisecond)
 		ask := func() time.Duration {
-			wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+			wait, err := acquire(t.Context(), l, alice)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -47,7 +72,7 @@ func TestASuspendIsNeverTooShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 3/s}`)), time.Millisecond)
 		for range 4 {
-			wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+			wait, err := acquire(t.Context(), l, alice)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -58,7 +83,7 @@ func TestASuspendIsNeverTooShort(t *testing.T) {
 				t.Fatalf("wait %s is no whole millisecond", wait)
 			}
 			time.Sleep(wait)
-			if wait, _ = l.acquireOrSuspend(t.Context(), alice, 1, true, awake()); wait != 0 {
+			if wait, _ = acquire(t.Context(), l, alice); wait != 0 {
 				t.Fatalf("after the suspend there are %s left", wait)
 			}
 		}
@@ -68,13 +93,13 @@ func TestASuspendIsNeverTooShort(t *testing.T) {
 func TestASleepEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 10/s}`)), time.Second)
-		if wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake()); wait != 0 || err != nil {
+		if wait, err := acquire(t.Context(), l, alice); wait != 0 || err != nil {
 			t.Fatal(wait, err)
 		}
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Millisecond, errDeadline)
 		defer cancel()
 		begin := time.Now()
-		if _, err := l.acquireOrSuspend(ctx, alice, 1, true, awake()); !errors.Is(err, errDeadline) {
+		if _, err := acquire(ctx, l, alice); !errors.Is(err, errDeadline) {
 			t.Fatalf("got %v, want the deadline", err)
 		}
 		if slept := time.Since(begin); slept != 30*time.Millisecond {
@@ -88,18 +113,18 @@ func TestAChangeOfPolicyActsAndKeepsWhatIsOwed(t *testing.T) {
 		slow, fast := mustPolicy(t, `  - {user: alice, rate: 1/10s}`), mustPolicy(t, `  - {user: alice, rate: 10/s}`)
 		doc := slow
 		l := newLimiter(func() *policy.Document { return doc }, time.Millisecond)
-		if v := l.ask(time.Now(), alice, 1, true); !v.Allowed {
+		if v := l.ask(time.Now(), asking(alice, 1), true); !v.ok {
 			t.Fatal("first ask refused")
 		}
-		if v := l.ask(time.Now(), alice, 1, true); v.Wait(time.Now()) != 10*time.Second {
-			t.Fatalf("wait %s under the slow rate", v.Wait(time.Now()))
+		if v := l.ask(time.Now(), asking(alice, 1), true); v.wait(time.Now()) != 10*time.Second {
+			t.Fatalf("wait %s under the slow rate", v.wait(time.Now()))
 		}
 		doc = fast // the event that was taken costs an interval of the new rate
-		if wait := l.ask(time.Now(), alice, 1, true).Wait(time.Now()); wait <= 0 || wait > 100*time.Millisecond {
+		if wait := l.ask(time.Now(), asking(alice, 1), true).wait(time.Now()); wait <= 0 || wait > 100*time.Millisecond {
 			t.Fatalf("wait %s under the fast rate, want up to its interval", wait)
 		}
 		doc = policy.Empty()
-		if v := l.ask(time.Now(), alice, 1000, true); !v.Allowed {
+		if v := l.ask(time.Now(), asking(alice, 1000), true); !v.ok {
 			t.Fatal("refused without a limit")
 		}
 	})
@@ -111,7 +136,7 @@ func TestALongHoldDoesNotOutliveItsLimit(t *testing.T) {
 		doc := mustPolicy(t, `  - {user: alice, rate: 1/h}`)
 		l := newLimiter(func() *policy.Document { return doc }, time.Millisecond)
 		ask := func() time.Duration {
-			wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+			wait, err := acquire(t.Context(), l, alice)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -140,7 +165,7 @@ func TestManyWaitingCellsAreAskedLessOften(t *testing.T) {
 		var longest time.Duration
 		for range 2 {
 			for n := range cells {
-				wait, err := l.acquireOrSuspend(t.Context(), lite.Cell{User: strconv.Itoa(n), Model: "gpt"}, 1, true, awake())
+				wait, err := acquire(t.Context(), l, lite.Cell{User: strconv.Itoa(n), Model: "gpt"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -151,14 +176,15 @@ func TestManyWaitingCellsAreAskedLessOften(t *testing.T) {
 			t.Fatalf("%d cells are held for up to %s, want a thousand asks a second", cells, longest)
 		}
 		time.Sleep(time.Minute)
-		if v := l.ask(time.Now(), lite.Cell{User: "0", Model: "gpt"}, 1, true); !v.Allowed {
+		if v := l.ask(time.Now(), asking(lite.Cell{User: "0", Model: "gpt"}, 1), true); !v.ok {
 			t.Fatal("refused after its wait")
 		}
-		if n := l.waiting.Load(); n != cells-1 {
+		if n := l.waiting.len(); n != cells-1 {
 			t.Fatalf("%d cells wait after one has passed, want %d", n, cells-1)
 		}
-		l.drop(time.Now().Add(time.Hour))
-		if n := l.waiting.Load(); n != 0 {
+		for !l.sweepOnce(time.Now().Add(time.Hour)) {
+		}
+		if n := l.waiting.len(); n != 0 {
 			t.Fatalf("%d cells wait after the sweep", n)
 		}
 	})
@@ -168,14 +194,14 @@ func TestPeekChargesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, window: 1/1h, window_at: release}`)), time.Millisecond)
 		for range 3 {
-			if v := l.ask(time.Now(), alice, 1, false); !v.Allowed {
+			if v := l.ask(time.Now(), asking(alice, 1), false); !v.ok {
 				t.Fatal("peek was charged")
 			}
 		}
-		if v := l.ask(time.Now(), alice, 1, true); !v.Allowed {
+		if v := l.ask(time.Now(), asking(alice, 1), true); !v.ok {
 			t.Fatal("take refused")
 		}
-		if v := l.ask(time.Now(), alice, 1, false); v.Allowed {
+		if v := l.ask(time.Now(), asking(alice, 1), false); v.ok {
 			t.Fatal("take was not charged")
 		}
 	})
@@ -185,22 +211,25 @@ func TestIdleCellsCostNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		doc := mustPolicy(t, "  - {user: alice, rate: 1/1h}\n  - {user: \"*\", rate: 1/s}\n  - {user: carol, window: 1/1h, window_at: release}")
 		l := newLimiter(fixed(doc), time.Millisecond)
+		always := l.accounts() // those of the levels and of the whole
 		ctx, cancel := context.WithCancel(t.Context())
 		go l.sweep(ctx)
 		for _, user := range []string{"alice", "bob", "carol"} {
-			l.ask(time.Now(), lite.Cell{User: user, Model: "gpt"}, 1, true)
+			l.free(time.Now(), l.ask(time.Now(), asking(lite.Cell{User: user, Model: "gpt"}, 1), true).permit, quota.Settlement{})
 		}
-		l.ask(time.Now(), lite.Cell{Model: "gpt"}, 1, true)
+		runs := l.ask(time.Now(), asking(lite.Cell{User: "dave", Model: "gpt"}, 1), true)
 		time.Sleep(2 * time.Minute)
-		if n := l.len(); n != 2 {
-			t.Fatalf("%d states after two minutes, want those that owe an hour", n)
+		// The cells that owe an hour, and those of what runs: its cell, row and column.
+		if n := l.accounts() - always; n != 2+3 {
+			t.Fatalf("%d accounts after two minutes", n)
 		}
-		if v := l.ask(time.Now(), alice, 1, true); v.Allowed {
+		l.free(time.Now(), runs.permit, quota.Settlement{})
+		if v := l.ask(time.Now(), asking(alice, 1), true); v.ok {
 			t.Fatal("a state that owes was dropped")
 		}
 		time.Sleep(2 * time.Hour)
-		if n := l.len(); n != 0 {
-			t.Fatalf("%d states when nobody owes", n)
+		if n := l.accounts() - always; n != 0 {
+			t.Fatalf("%d accounts when nobody owes", n)
 		}
 		cancel()
 		synctest.Wait()
@@ -216,7 +245,7 @@ func TestBacklogKeepsItsPace(t *testing.T) {
 			l := newLimiter(fixed(mustPolicy(t, `  - {user: alice, rate: 20/s}`)), time.Millisecond)
 			begin := time.Now()
 			for n := 0; n < releases; {
-				wait, err := l.acquireOrSuspend(t.Context(), alice, 1, true, awake())
+				wait, err := acquire(t.Context(), l, alice)
 				if err != nil {
 					t.Fatal(err)
 				}

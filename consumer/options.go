@@ -20,17 +20,19 @@ type Options struct {
 	Consumer mq.Consumer
 	// Downstream is where they go. Required.
 	Downstream forward.Downstream
-	// Policy is the document in force, asked for each message, so that a change acts at once. Nil means no limits.
+	// Policy is the document in force, asked for each message, so that a change acts at once. Nil means no limits. Where the
+	// broker asks the limits of its own policy, as Penstock's does unless the group is exempt, this one is not used.
 	Policy func() *policy.Document
 	// NATS carries replies and cancels. Nil means that nobody waits: answers are dropped.
 	NATS *nats.Conn
 	// Store takes the answers of asynchronous requests. Nil means that they are dropped.
 	Store *reply.Store
 
-	// Cost is what a message costs its cell's limits. Nil means 1 each.
+	// Cost is how many requests a message counts as. Nil means what its sender stamped on it, else 1.
 	Cost func(*mq.Message) int64
 	// Concurrency is the number of requests of a model that run at the same time in this pool; 0 means no bound but the
-	// workers. It is asked for each message. Nil means no bounds.
+	// workers. It is asked for each message. Nil means no bounds. Not used where the broker asks the limits: there a
+	// column's in_flight is the bound, of all pools together.
 	Concurrency func(model string) int
 	// SlotWait is how long a worker waits for a model at its Concurrency before it gives the message back. Default 100 ms.
 	SlotWait time.Duration
@@ -62,7 +64,7 @@ func (o *Options) fill() error {
 		o.Policy = func() *policy.Document { return empty }
 	}
 	if o.Cost == nil {
-		o.Cost = func(*mq.Message) int64 { return 1 }
+		o.Cost = requestsOf
 	}
 	if o.Concurrency == nil {
 		o.Concurrency = func(string) int { return 0 }

@@ -19,6 +19,7 @@ var (
 	errDeadline = errors.New("deadline passed")
 	errStopping = errors.New("pool is stopping") // ends waits, not running requests
 	errNever    = errors.New("costs more than its limit ever gives")
+	errFull     = errors.New("as many run as may") // and none of them says when it ends
 )
 
 // errRan is returned by a second Run.
@@ -81,11 +82,19 @@ func (p *Pool) handle(ctx context.Context, m *mq.Message) mq.Verdict {
 		// Whom to answer is part of what cannot be trusted.
 		p.opts.Logger.Warn("message is no request", "message_id", m.ID, "lite_topic", m.Lite, "error", err)
 		p.opts.Metrics.Dead.Add(1)
-		return mq.Reject()
+		return mq.Reject().With(unused())
 	}
 	j := newJob(ctx, p, m, req, cell)
 	defer j.close()
 	return j.run()
+}
+
+// features are what the broker can do, as far as the consumer can tell.
+func (p *Pool) features() mq.Features {
+	if d, ok := p.opts.Consumer.(mq.Describer); ok {
+		return d.Features()
+	}
+	return mq.Features{}
 }
 
 // read is the request that m carries and the cell it is charged to.

@@ -396,7 +396,7 @@ func TestALostLeaseIsTheBrokersBusiness(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(mq.ErrLeaseLost)
 	name, _ := lite.Encode(alice)
-	if v := p.handle(ctx, &mq.Message{Lite: name, Attempt: 1}); v != mq.Retry(0) || p.opts.Metrics.Lost.Load() != 1 {
+	if v := p.handle(ctx, &mq.Message{Lite: name, Attempt: 1}); v.Kind != mq.VerdictRetry || v.After != 0 || p.opts.Metrics.Lost.Load() != 1 {
 		t.Errorf("verdict %v, %d lost", v, p.opts.Metrics.Lost.Load())
 	}
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/penstockmq/penstock/consumer/forward"
 	"github.com/penstockmq/penstock/consumer/mq"
 	"github.com/penstockmq/penstock/consumer/reply"
+	"github.com/penstockmq/penstock/suspend"
 )
 
 // settle turns an outcome into what the caller hears and what becomes of the message:
 //
 //	outcome                          caller               message
 //	done, refused                    has the answer       acked
-//	busy                             waits on             suspended, attempt unchanged
+//	busy                             waits on             back at once, attempt unchanged, its column held; or suspended
 //	failed, may be tried again       waits on             comes again after a back-off, attempt+1
 //	failed for good                  error                dead letter
 //	failed in mid-answer             error                dead letter: a second answer would not fit the first
@@ -35,7 +36,7 @@ func (j *job) settle(o forward.Outcome) mq.Verdict {
 	case forward.Busy:
 		metrics.Busy.Add(1)
 		j.out.queued()
-		return j.suspend(o.After)
+		return j.busy(o)
 	case forward.Cancelled:
 		return j.stopped(o)
 	case forward.Failed:
@@ -48,6 +49,26 @@ func (j *job) settle(o forward.Outcome) mq.Verdict {
 		Started: j.out.begun(), Err: fmt.Errorf("downstream came to outcome %s", o.Kind),
 		Failure: reply.Failure{Status: http.StatusBadGateway, Code: "internal_error", Message: "the request could not be handled"},
 	})
+}
+
+// busy leaves the model alone for as long as it asked for, never shorter. At a broker that takes holds it is the column that
+// waits, with everybody in it, and the message waits its turn there; its deadline is watched by the broker. Any other broker
+// holds the one bucket, and this pool the column for itself.
+func (j *job) busy(o forward.Outcome) mq.Verdict {
+	after := spread(o.After)
+	reason := fmt.Sprintf("the model answered %d and asked for %s", o.Status, o.After)
+	can := j.p.features()
+	switch {
+	case j.req.Model == "":
+		return j.suspend(after)
+	case can.Holds && can.Scopes:
+		v := mq.Suspend(0)
+		v.Hold = &mq.Hold{Scope: suspend.Column.String(), Name: j.req.Model, For: after, Reason: reason}
+		return v
+	case !can.Limits:
+		j.p.limiter.leaveAlone(time.Now().Round(0), j.req.Model, after, reason)
+	}
+	return j.suspend(after)
 }
 
 func (j *job) failed(o forward.Outcome) mq.Verdict {
