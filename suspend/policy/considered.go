@@ -49,7 +49,7 @@ func (d *Document) Considered(user, model string) []Considered {
 		list = consider(list, []place{{&Rule{Section: Levels, Importance: level}, rs.levels[level]}}, 0, shadow)
 		list = consider(list, []place{{&Rule{Section: Broker}, rs.broker}}, 0, shadow)
 	}
-	slices.SortStableFunc(list, func(a, b Considered) int { return -compareBool(a.Shadow, b.Shadow) })
+	slices.SortStableFunc(list, func(a, b Considered) int { return compareBool(a.Shadow, b.Shadow) })
 	return list
 }
 

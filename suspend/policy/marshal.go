@@ -122,7 +122,7 @@ func (a Alarm) node() *yaml.Node {
 	addText(n, "name", a.Name)
 	match := entryNode()
 	for _, label := range slices.Sorted(maps.Keys(a.Match)) {
-		addText(match, label, a.Match[label])
+		match.Content = append(match.Content, quoted(label), quoted(a.Match[label]))
 	}
 	add(n, "match", match)
 	a.Of.add(n, "column_label")
@@ -158,17 +158,21 @@ func addPlain(n *yaml.Node, key, value string) {
 	}
 }
 
-// addText adds text, in quotes where YAML would take it for something else; nothing if it is empty.
+// addText adds text, unless it is empty.
 func addText(n *yaml.Node, key, value string) {
-	if value == "" {
-		return
+	if value != "" {
+		add(n, key, quoted(value))
 	}
-	v := &yaml.Node{}
-	v.SetString(value)
-	if v.Style == yaml.LiteralStyle {
-		v.Style = yaml.DoubleQuotedStyle // a line break has no place in a line
+}
+
+// quoted is text, in quotes where YAML would take it for something else.
+func quoted(s string) *yaml.Node {
+	n := &yaml.Node{}
+	n.SetString(s)
+	if n.Style == yaml.LiteralStyle {
+		n.Style = yaml.DoubleQuotedStyle // a line break has no place in a line
 	}
-	add(n, key, v)
+	return n
 }
 
 func addList[E any](n *yaml.Node, key string, entries []E, node func(E) *yaml.Node) {

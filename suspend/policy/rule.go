@@ -101,6 +101,7 @@ func (r *Rule) compare(o *Rule) int {
 	)
 }
 
+// compareBool has false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
