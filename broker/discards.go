@@ -9,7 +9,9 @@ import (
 // engine from giving back what was deleted since.
 const maxSnapshots = 64
 
-func (d Discarded) tell(n *notices) { n.onDiscard(d) }
+func (d Discarded) tell(n *notices) { n.discard(d) }
+
+func (d Discarded) count() int64 { return 1 }
 
 // discardedRanges are discarded messages that are not in memory. They are read from
 // the store as it was before they were deleted, when it is their turn.
@@ -33,7 +35,7 @@ func (r *discardedRanges) tell(n *notices) {
 				break
 			}
 			for _, m := range page {
-				n.onDiscard(newDiscarded(r.topic, d.Name, m.Offset, m.Message, discardReason(d.Reason)))
+				n.discard(newDiscarded(r.topic, d.Name, m.Offset, m.Message, discardReason(d.Reason)))
 			}
 			if len(page) < discardPage {
 				break
@@ -41,6 +43,13 @@ func (r *discardedRanges) tell(n *notices) {
 			from = page[len(page)-1].Offset + 1
 		}
 	}
+}
+
+func (r *discardedRanges) count() (sum int64) {
+	for _, d := range r.ranges {
+		sum += int64(d.To - d.Offset)
+	}
+	return sum
 }
 
 func (r *discardedRanges) close(n *notices) {
@@ -80,22 +89,25 @@ func (o *owner) tellDiscards(discards []dispatch.Discard) {
 	if len(rest) == 0 {
 		return
 	}
+	o.tellStored(&discardedRanges{topic: o.name, ranges: rest, log: func(bucket string, err error) {
+		o.log.Error("discarded messages unreadable", "topic", o.name, "bucket", bucket, "error", err)
+	}})
+}
+
+// tellStored queues messages that are to be read, with the store as it is now.
+func (o *owner) tellStored(r *discardedRanges) {
 	n := o.notices
 	if n.snapshots.Add(1) > maxSnapshots {
 		n.snapshots.Add(-1)
-		for _, d := range rest {
-			n.dropped.Add(int64(d.To - d.Offset))
-		}
+		n.dropped.Add(r.count())
 		return
 	}
-	view, err := o.store.Snapshot()
-	if err != nil { // the store is closing
+	var err error
+	if r.snapshot, err = o.store.Snapshot(); err != nil { // the store is closing
 		n.snapshots.Add(-1)
+		n.dropped.Add(r.count())
 		return
 	}
-	r := &discardedRanges{topic: o.name, ranges: rest, snapshot: view, log: func(bucket string, err error) {
-		o.log.Error("discarded messages unreadable", "topic", o.name, "bucket", bucket, "error", err)
-	}}
 	if !n.put(r) {
 		r.close(n)
 	}

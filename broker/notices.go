@@ -24,6 +24,8 @@ type notices struct {
 	// snapshots counts those that wait in the queue.
 	snapshots atomic.Int64
 
+	// until is when Close has waited long enough; zero before it. Owned by run.
+	until time.Time
 	// running are the deliveries that OnRelease was told of and that have not ended.
 	// Owned by run.
 	running map[place]Released
@@ -36,8 +38,12 @@ type place struct {
 	offset dispatch.Offset
 }
 
-// notice is one thing to tell.
-type notice interface{ tell(n *notices) }
+// notice is something to tell.
+type notice interface {
+	tell(n *notices)
+	// count is how many messages it is about.
+	count() int64
+}
 
 const (
 	// maxRunning bounds the deliveries that are followed to their end.
@@ -57,7 +63,8 @@ func newNotices(o Options, dropped *atomic.Int64) *notices {
 	}
 }
 
-// run tells until close; then, for a while, what was queued before.
+// run tells until close; then, for a while, what was queued before. Its owner is the
+// Broker, whose Close waits for it.
 func (n *notices) run() {
 	if n == nil {
 		return
@@ -68,29 +75,53 @@ func (n *notices) run() {
 		case x := <-n.queue:
 			x.tell(n)
 		case <-n.stop:
-			n.drain(time.Now().Add(closeWait))
+			n.drain()
 			return
 		}
 	}
 }
 
-// drain empties the queue. After until it only lets go of what is there.
-func (n *notices) drain(until time.Time) {
+// drain empties the queue, and tells as long as there is time.
+func (n *notices) drain() {
 	for {
 		select {
 		case x := <-n.queue:
-			if time.Now().Before(until) {
-				x.tell(n)
-				continue
-			}
-			n.dropped.Add(1)
-			if r, ok := x.(*discardedRanges); ok {
-				r.close(n)
-			}
+			x.tell(n)
 		default:
 			return
 		}
 	}
+}
+
+// over is whether what is queued is to be dropped: the broker closes, and has waited.
+func (n *notices) over() bool {
+	select {
+	case <-n.stop:
+	default:
+		return false
+	}
+	if n.until.IsZero() {
+		n.until = time.Now().Add(closeWait)
+	}
+	return time.Now().After(n.until)
+}
+
+// discard tells OnDiscard of one message.
+func (n *notices) discard(d Discarded) {
+	if n.over() {
+		n.dropped.Add(1)
+		return
+	}
+	n.onDiscard(d)
+}
+
+// release tells OnRelease of one delivery.
+func (n *notices) release(r Released) {
+	if n.over() {
+		n.dropped.Add(1)
+		return
+	}
+	n.onRelease(r)
 }
 
 // close ends run and waits for it. The loops have ended: nothing is queued any more
@@ -108,7 +139,7 @@ func (n *notices) put(x notice) bool {
 	case n.queue <- x:
 		return true
 	default:
-		n.dropped.Add(1)
+		n.dropped.Add(x.count())
 		return false
 	}
 }

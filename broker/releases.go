@@ -18,8 +18,10 @@ func (x releaseNotice) tell(n *notices) {
 	if len(n.running) < maxRunning {
 		n.running[x.place] = x.r
 	}
-	n.onRelease(x.r)
+	n.release(x.r)
 }
+
+func (x releaseNotice) count() int64 { return 1 }
 
 // released tells of a delivery, in the goroutine of its poll.
 func (o *owner) released(now time.Time, it *pulledItem, m *store.Message) {
@@ -51,8 +53,10 @@ func (x endNotice) tell(n *notices) {
 	}
 	delete(n.running, x.place)
 	r.Ended, r.Settled = x.at, x.settled
-	n.onRelease(r)
+	n.release(r)
 }
+
+func (x endNotice) count() int64 { return 1 }
 
 // ended tells that a delivery is over.
 func (o *owner) ended(now time.Time, g dispatch.GroupID, b dispatch.BucketID, off dispatch.Offset, settled bool) {
