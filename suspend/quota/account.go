@@ -76,7 +76,7 @@ func (a *account) factor() int64 {
 }
 
 // follow puts another resolution in force. Kinds of limit that are in both keep what is used, one that vanished forgets it.
-func (a *account) follow(res *resolved) {
+func (a *account) follow(now time.Time, res *resolved) {
 	old := a.res
 	a.res = res
 	if len(res.shadow) > 0 || a.extra != nil {
@@ -85,21 +85,21 @@ func (a *account) follow(res *resolved) {
 		if old != nil {
 			was = old.shadow
 		}
-		x.shadow = carry(res.shadow, was, x.shadow, full)
+		x.shadow = carry(now, res.shadow, was, x.shadow, full)
 	}
 	var was []spec
 	if old != nil {
 		was = old.enforced
 	}
-	a.meters = carry(res.enforced, was, a.meters, a.factor())
+	a.meters = carry(now, res.enforced, was, a.meters, a.factor())
 	if x := a.extra; x != nil && x.frozen != nil {
-		a.thaw(x.frozen)
+		a.thaw(now, x.frozen)
 		x.frozen = nil
 	}
 }
 
 // carry is the meters for specs, taken over from those of other specs where there is one of the same kind.
-func carry(specs, oldSpecs []spec, old []meter, permille int64) []meter {
+func carry(now time.Time, specs, oldSpecs []spec, old []meter, permille int64) []meter {
 	if len(specs) == 0 {
 		return nil
 	}
@@ -111,22 +111,22 @@ func carry(specs, oldSpecs []spec, old []meter, permille int64) []meter {
 		}
 		if j < len(old) && oldSpecs[j].kind == s.kind {
 			meters[i] = old[j]
-			meters[i].follow(s.law, permille)
+			meters[i].follow(now, s.law, permille)
 			continue
 		}
 		meters[i] = newMeter(s.law)
 		if permille < full {
-			meters[i].follow(s.law, permille)
+			meters[i].follow(now, s.law, permille)
 		}
 	}
 	return meters
 }
 
 // scale puts a factor in force.
-func (a *account) scale(permille int64) {
+func (a *account) scale(now time.Time, permille int64) {
 	a.more().factor = permille
 	for i, m := range a.meters {
-		m.follow(a.res.enforced[i].law, permille)
+		m.follow(now, a.res.enforced[i].law, permille)
 	}
 }
 
@@ -182,10 +182,6 @@ func (a *account) binds(now time.Time) (Gate, bool) {
 
 // adaptive is the account's adaptive window; nil if it has none.
 func (a *account) adaptive() *adaptiveMeter {
-	for i := range a.meters {
-		if m, ok := a.meters[i].(*adaptiveMeter); ok {
-			return m
-		}
-	}
-	return nil
+	m, _ := a.meter(kindAdaptive).(*adaptiveMeter)
+	return m
 }

@@ -85,7 +85,7 @@ func (l *Ledger) path(now time.Time, p suspend.Place, create bool) path {
 func (l *Ledger) refresh(now time.Time, a *account, p suspend.Place) {
 	if a.res == nil || a.res.gen != l.gen {
 		res := l.resolve(a.scope, p)
-		a.follow(res)
+		a.follow(now, res)
 		if a == l.all {
 			l.squeezes = squeezesOf(a)
 		}
@@ -100,7 +100,7 @@ func (l *Ledger) refresh(now time.Time, a *account, p suspend.Place) {
 	x := a.more()
 	x.next = next
 	if permille != x.factor {
-		a.scale(permille)
+		a.scale(now, permille)
 	}
 }
 

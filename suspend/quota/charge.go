@@ -88,8 +88,8 @@ func wouldHold(m meter, now time.Time, running int64, c Cost) bool {
 	return !open
 }
 
-// promised is the instant as of which a rate is charged: when the last gate of the path opened, but not before the
-// message was there, nor longer ago than it may be.
+// promised is the instant as of which a rate is charged: when the last gate of the path opened, if that is not too long ago,
+// but not before the message was there. Else it is now: nothing kept the message.
 func (l *Ledger) promised(now, since time.Time, accounts *path) time.Time {
 	late, rates := lateStep, false
 	for _, a := range accounts {
@@ -103,24 +103,30 @@ func (l *Ledger) promised(now, since time.Time, accounts *path) time.Time {
 	if !rates {
 		return now
 	}
-	at := later(now.Add(-late), since)
+	from := now.Add(-late)
+	at := from
 	for _, a := range accounts {
-		if a == nil {
-			continue
-		}
-		for _, m := range a.meters {
-			if opens, open := m.opens(at, a.running); !open && !opens.IsZero() {
-				at = opens
-			}
-		}
-		if a.scope == suspend.Level {
-			if opens, _, short := l.squeezed(at, a); short {
-				at = later(at, opens)
-			}
+		if a != nil {
+			at = l.openFrom(at, a)
 		}
 	}
-	if at.After(now) {
-		return now // charged at a closed gate: whoever does that gets no credit
+	if !at.After(from) || at.After(now) { // charged at a closed gate: whoever does that gets no credit
+		return now
+	}
+	return earlier(later(at, since), now)
+}
+
+// openFrom is the instant from which an account is open, not before at; at itself for what does not open by itself.
+func (l *Ledger) openFrom(at time.Time, a *account) time.Time {
+	for _, m := range a.meters {
+		if opens, open := m.opens(at, a.running); !open && !opens.IsZero() {
+			at = opens
+		}
+	}
+	if a.scope == suspend.Level {
+		if opens, _, short := l.squeezed(at, a); short {
+			at = opens
+		}
 	}
 	return at
 }

@@ -38,7 +38,9 @@ func (l *Ledger) Narrow(now time.Time, p suspend.Place) (Gate, bool) {
 	if at == nil {
 		return Gate{}, false
 	}
-	l.held[at.scope][kindOf(g.Limit)]++
+	if !at.parked {
+		l.held[at.scope][kindOf(g.Limit)]++
+	}
 	l.park(now, at, g.Until)
 	return g, true
 }

@@ -17,7 +17,10 @@ type meter interface {
 	rests(now time.Time) time.Time
 	// follow puts a limit of the same kind in force, at permille/1000 of it, and keeps what is used. A permille of 0 leaves the
 	// limit as it was: the account is closed then.
-	follow(law any, permille int64)
+	follow(now time.Time, law any, permille int64)
+	// convert brings the state in line with the law at now. What is owed is converted once, when the law changes: a state
+	// that was asked under one law and computed with another would convert what is left again and again.
+	convert(now time.Time)
 	// used is what is used, of how much.
 	used(now time.Time, running int64) (used, most int64)
 	// append encodes the state; load is its inverse.
@@ -67,7 +70,7 @@ func newMeter(law any) meter {
 	default:
 		m = &slotsMeter{}
 	}
-	m.follow(law, full)
+	m.follow(time.Time{}, law, full)
 	return m
 }
 
@@ -84,18 +87,24 @@ func (p *paced[L, S]) charge(at time.Time, n int64) {
 
 func (p *paced[L, S]) rests(now time.Time) time.Time { return (*p.law).Rests(p.state, now) }
 
-func (p *paced[L, S]) follow(law any, permille int64) {
+func (p *paced[L, S]) follow(now time.Time, law any, permille int64) {
 	l, ok := law.(*L)
 	if !ok {
 		return
 	}
-	if permille >= full || p.law == nil {
+	fresh := p.law == nil
+	if permille >= full || fresh {
 		p.law = l
 	}
 	if scaled, ok := (*l).Scaled(permille); ok && permille < full {
 		p.law = &scaled
 	}
+	if !fresh {
+		p.convert(now)
+	}
 }
+
+func (p *paced[L, S]) convert(now time.Time) { p.state = (*p.law).Charge(p.state, now, 0) }
 
 // above is opens of what would be left if reserve were charged too.
 func (p *paced[L, S]) above(now time.Time, reserve int64) (time.Time, bool) {
@@ -147,7 +156,9 @@ func (m *slotsMeter) charge(time.Time, int64) {}
 
 func (m *slotsMeter) rests(now time.Time) time.Time { return now }
 
-func (m *slotsMeter) follow(law any, permille int64) {
+func (m *slotsMeter) convert(time.Time) {}
+
+func (m *slotsMeter) follow(_ time.Time, law any, permille int64) {
 	l, ok := law.(*limit.Concurrency)
 	if !ok {
 		return
@@ -194,7 +205,9 @@ func (m *adaptiveMeter) rests(now time.Time) time.Time {
 	return later(now, time.Unix(0, m.state.At).Add(learnedFor))
 }
 
-func (m *adaptiveMeter) follow(law any, permille int64) {
+func (m *adaptiveMeter) convert(time.Time) {}
+
+func (m *adaptiveMeter) follow(_ time.Time, law any, permille int64) {
 	l, ok := law.(*limit.Adaptive)
 	if !ok {
 		return
@@ -213,6 +226,13 @@ func (m *adaptiveMeter) used(_ time.Time, running int64) (used, most int64) {
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
 		return b
 	}
 	return a

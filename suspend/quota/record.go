@@ -11,7 +11,7 @@ import (
 // recordVersion is the first byte of an account's record. If you change what follows it, add a version, keep reading
 // this one, and add a case to the tests with bytes of both.
 //
-//	version 1 | rests | { kind | state }…
+//	version 1 | rests | number of states, one byte | { kind | state }…
 //
 // rests is the instant (UnixNano) from which the record is worth nothing. Integers are varints; an instant in a state is
 // written as its distance from the state's own latest instant, which is short. See kind for the kinds, and the append
@@ -65,14 +65,18 @@ func (a *account) encode(now time.Time) []byte {
 	b := make([]byte, 1, 64)
 	b[0] = recordVersion
 	b = binary.AppendVarint(b, nanos(rests))
+	count := len(b)
+	b = append(b, 0)
 	for i, m := range a.meters {
 		if k := a.res.enforced[i].kind; k != kindInFlight {
 			b = m.append(append(b, byte(k)))
+			b[count]++
 		}
 	}
 	if learned.Mean != 0 {
 		b = binary.AppendVarint(append(b, byte(kindLearned)), learned.Mean)
 		b = binary.AppendVarint(b, a.extra.learnedAt)
+		b[count]++
 	}
 	return b
 }
@@ -102,7 +106,7 @@ func (l *Ledger) Restore(now time.Time, rec Record) error {
 	x.frozen, x.restsAt = append([]byte(nil), rec.Data...), nanos(rests)
 	if a.narrow() {
 		if a.res != nil { // somebody asked already
-			a.thaw(x.frozen)
+			a.thaw(now, x.frozen)
 			x.frozen = nil
 		}
 		l.retire(now, a)
@@ -125,7 +129,7 @@ func checkRecord(b []byte) (rests time.Time, err error) {
 	r := reader{b: b[1:]}
 	rests = time.Unix(0, r.int())
 	var seen [kinds]bool
-	for !r.bad && len(r.b) > 0 {
+	for n := r.byte(); n > 0 && !r.bad; n-- {
 		k := r.byte()
 		if k >= byte(kinds) || seen[k] {
 			return rests, fmt.Errorf("%w: kind %d", ErrRecord, k)
@@ -142,8 +146,8 @@ func checkRecord(b []byte) (rests time.Time, err error) {
 		}
 		m.load(&r)
 	}
-	if r.bad {
-		return rests, fmt.Errorf("%w: cut short, or out of bounds", ErrRecord)
+	if r.bad || len(r.b) > 0 {
+		return rests, fmt.Errorf("%w: cut short, too long, or out of bounds", ErrRecord)
 	}
 	return rests, nil
 }
@@ -169,25 +173,31 @@ func blank(k kind) meter {
 }
 
 // thaw loads a record that checkRecord has passed. States of kinds that the policy no longer has are forgotten.
-func (a *account) thaw(b []byte) {
+func (a *account) thaw(now time.Time, b []byte) {
 	r := reader{b: b[1:]}
 	r.int()
-	for !r.bad && len(r.b) > 0 {
+	for n := r.byte(); n > 0 && !r.bad; n-- {
 		k := kind(r.byte())
 		if k == kindLearned {
 			x := a.more()
 			x.learned, x.learnedAt = limit.Estimate{Mean: max(r.int(), 0)}, r.int()
 			continue
 		}
-		m := blank(k)
-		for i, s := range a.res.enforced {
-			if s.kind == k {
-				m = a.meters[i]
-			}
+		if m := a.meter(k); m != nil {
+			m.load(&r)
+			m.convert(now)
+		} else if m := blank(k); m != nil {
+			m.load(&r) // only to pass over it
 		}
-		if m == nil {
-			return
-		}
-		m.load(&r)
 	}
+}
+
+// meter is the account's meter of a kind; nil if it has none.
+func (a *account) meter(k kind) meter {
+	for i, s := range a.res.enforced {
+		if s.kind == k {
+			return a.meters[i]
+		}
+	}
+	return nil
 }

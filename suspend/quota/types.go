@@ -82,7 +82,8 @@ type Record struct {
 
 // Stats are totals since New, and sizes.
 type Stats struct {
-	// Held counts how often a gate was found closed by a limit; WouldHold is the same of shadow rules.
+	// Held counts how often a gate closed in front of something that waits, or a unit closed. WouldHold counts the messages
+	// that shadow rules would have held.
 	Held, WouldHold []Count
 	Accounts        int
 	InFlight        int64
