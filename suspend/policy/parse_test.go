@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -327,4 +328,22 @@ func bareImportance[K comparable](m map[K]Importance) map[K]Importance {
 		c[k] = i
 	}
 	return c
+}
+
+// TestPackageCommentIsValid: the example of the format is a document.
+func TestPackageCommentIsValid(t *testing.T) {
+	source, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(source), "left out:\n//\n")
+	text, _, _ = strings.Cut(text, "\n//\n// The limits")
+	text = strings.ReplaceAll(text, "//\t", "")
+	doc := mustParse(t, text)
+	for _, level := range doc.Considered("alice", "gpt-4o")[0].Steps {
+		if level.Line == 0 {
+			t.Errorf("the example has no rule at %s", level.Level)
+		}
+	}
+	sameAfterMarshal(t, doc)
 }
