@@ -9,9 +9,29 @@ import (
 // engine from giving back what was deleted since.
 const maxSnapshots = 64
 
-func (d Discarded) tell(n *notices) { n.discard(d) }
+// discardedMessage is a message that was in memory. It is copied without its body, so
+// that the queue keeps none, and taken apart when it is told and not in the loop.
+type discardedMessage struct {
+	topic, lite, group string
+	offset             uint64
+	head               store.Message
+	reason             string
+}
 
-func (d Discarded) count() int64 { return 1 }
+func newDiscarded(topic, name string, offset uint64, m *store.Message, reason string) *discardedMessage {
+	x := &discardedMessage{topic: topic, lite: name, offset: offset, head: *m, reason: reason}
+	x.head.Body = nil
+	return x
+}
+
+func (x *discardedMessage) tell(n *notices) {
+	n.discard(Discarded{
+		Topic: x.topic, Lite: x.lite, Group: x.group, Offset: x.offset,
+		Message: fromStored(&x.head, x.lite), Reason: x.reason,
+	})
+}
+
+func (x *discardedMessage) count() int64 { return 1 }
 
 // discardedRanges are discarded messages that are not in memory. They are read from
 // the store as it was before they were deleted, when it is their turn.
@@ -35,7 +55,7 @@ func (r *discardedRanges) tell(n *notices) {
 				break
 			}
 			for _, m := range page {
-				n.discard(newDiscarded(r.topic, d.Name, m.Offset, m.Message, discardReason(d.Reason)))
+				newDiscarded(r.topic, d.Name, m.Offset, m.Message, discardReason(d.Reason)).tell(n)
 			}
 			if len(page) < discardPage {
 				break
@@ -55,12 +75,6 @@ func (r *discardedRanges) count() (sum int64) {
 func (r *discardedRanges) close(n *notices) {
 	r.snapshot.Close()
 	n.snapshots.Add(-1)
-}
-
-func newDiscarded(topic, name string, offset uint64, m *store.Message, reason string) Discarded {
-	head := *m
-	head.Body = nil
-	return Discarded{Topic: topic, Lite: name, Offset: offset, Message: fromStored(&head, name), Reason: reason}
 }
 
 func discardReason(r dispatch.DiscardReason) string {
@@ -148,11 +162,11 @@ func (o *owner) tellBuried(w *dispatch.Write, m *store.Message) {
 		return
 	}
 	d := newDiscarded(o.name, w.Name, uint64(w.Offset), m, w.Reason)
-	d.Group = o.groups[w.Group].cfg.Name
+	d.group = o.groups[w.Group].cfg.Name
 	o.tellDiscarded(d)
 }
 
-func (o *owner) tellDiscarded(d Discarded) {
+func (o *owner) tellDiscarded(d *discardedMessage) {
 	o.metrics.Discarded.Add(1)
 	if o.notices.wantsDiscards() {
 		o.notices.put(d)

@@ -129,6 +129,30 @@ func testDiscards(t *testing.T, cache int64) {
 	closeBroker(t, b)
 }
 
+// TestMessageThatNeverFitsIsTold costs more than its window ever gives.
+func TestMessageThatNeverFitsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var h heard
+		o := options(vfs.NewMem())
+		o.OnDiscard = h.discard
+		o.Policy = document(t, `limits: [{user: "*", model: "*", window: 5/1m, window_at: release}]`)
+		b := open(t, o)
+		name := cell(t, "alice", "m")
+		sendRequests(t, b, name, 0, 1, lite.PropertyCost, "6")
+		sendRequests(t, b, name, 1, 1, lite.PropertyCost, "5")
+		if d := one(t, b, 2*time.Minute); d.Offset != 1 {
+			t.Errorf("offset %d delivered, want that of the one that fits", d.Offset)
+		}
+		if got, want := h.discards(t), []string{name + " 0 costs more than its limit ever gives " + group}; !slices.Equal(got, want) {
+			t.Errorf("told %q, want %q", got, want)
+		}
+		if letters, err := b.DeadLetters(t.Context(), group, 0, 10); err != nil || len(letters) != 1 {
+			t.Errorf("%d dead letters, %v, want 1", len(letters), err)
+		}
+		closeBroker(t, b)
+	})
+}
+
 // TestDeadlinePassedBeforeARestart: the machine does not know that deadline any more;
 // whoever reads the message does.
 func TestDeadlinePassedBeforeARestart(t *testing.T) {
