@@ -31,7 +31,8 @@ type TokenWindowState struct {
 	Begin int64 // of the current window, UnixNano; 0 if Used is 0
 	Used  int64 // charged in it, with the debt it began with; never negative
 	// Granted is the highest limit that was in force in the window. Only what exceeds that is debt: a limit that is
-	// lowered, or scaled by a signal for a while, does not turn into debt what it let pass before.
+	// lowered, or scaled by a signal for a while, does not turn into debt what it let pass before. Less than the present
+	// Limit counts as that.
 	Granted int64
 	At      int64 // latest instant asked at, UnixNano
 }
