@@ -337,7 +337,7 @@ func TestPollerGradesAndReleases(t *testing.T) {
 func TestPollersAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newBench(t, waitingPolicy)
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond)
 		blind := joinBench(t, &vllm{refuses: true}, a.store, waitingPolicy)
 		c := joinBench(t, a.vllm, a.store, waitingPolicy)
 		a.vllm.set("m1", 20)
