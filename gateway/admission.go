@@ -1,7 +1,9 @@
 package gateway
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -13,43 +15,25 @@ import (
 // bucket's rim. All windows that hold for the request and the rim are asked as one: it takes its share of all of them, or
 // of none. Shadow rules are asked beside, as one as well; what they would refuse is counted.
 //
-// It counts what this gateway let in: several gateways each have the whole of a window and of a depth. What is exact for
-// any number of gateways is what the broker asks: limits at release, and its own caps. See the package comment.
+// Windows hold for all gateways together: what this one may let in it is granted from an account of all, see sharedWindows.
+// Depths and shadow rules are counted by this gateway alone: the broker's own caps are the ones for all.
 //
 // A place is held from before the send until the gateway hears of a worker that has the request: with the head of its
 // answer at the latest. An asynchronous request has nobody who waits for that moment; its place is looked after when it is
 // needed: a cell that is full asks for the records of its oldest asynchronous requests before it refuses (see oldest). A
 // bucket is first in, first out, so the oldest leave first.
 //
-// A cell is kept only while it holds places, an account only while something of its window is used, so memory follows what
-// is there and not how many names were ever seen.
+// A cell is kept only while it holds places, an account only until its window ends, so memory follows what is there and not
+// how many names were ever seen.
 type admission struct {
 	metrics *Metrics
+	log     *slog.Logger
+	shared  *sharedWindows // counts for all gateways; nil: this one counts alone
 
 	mu       sync.Mutex // guards the following fields; held for O(log n), never across a call that waits
 	cells    map[lite.Cell]*cell
 	drop     deadline.Heap[*cell] // cells by the latest deadline of their asynchronous places
 	accounts accounts
-}
-
-// cell is what the gateway knows about one user and model. Invariant: it is in admission.cells iff it holds places.
-type cell struct {
-	key    lite.Cell
-	queued int64     // places held
-	bytes  int64     // body bytes of them
-	async  []*place  // those of asynchronous requests, in order of arrival; some may be free already
-	until  time.Time // the latest deadline of those
-	drain  drain
-	drop   deadline.Item[*cell]
-}
-
-// place is one request's share of its cell.
-type place struct {
-	cell  *cell
-	bytes int64
-	id    string    // of an asynchronous request, else empty
-	until time.Time // its deadline
-	free  bool
 }
 
 // ask is one request for a place.
@@ -77,11 +61,30 @@ type would struct {
 	fill  bool
 }
 
-func newAdmission(m *Metrics) *admission {
-	return &admission{metrics: m, cells: make(map[lite.Cell]*cell), accounts: newAccounts()}
+func newAdmission(m *Metrics, log *slog.Logger, s *sharedWindows) *admission {
+	return &admission{metrics: m, log: log, shared: s, cells: make(map[lite.Cell]*cell), accounts: newAccounts(s != nil)}
 }
 
-// take gives q a place and charges its windows, or says why not: all or nothing.
+// claimMost bounds how often one request gets a grant that others then use up before it.
+const claimMost = 64
+
+// admit is take with the grants that it needs. It waits for them, and holds nothing while it does.
+func (a *admission) admit(ctx context.Context, q ask) (pass, error) {
+	for range claimMost {
+		p, err := a.take(time.Now().Round(0), q)
+		c, ok := errors.AsType[*claim](err)
+		if !ok {
+			return p, err
+		}
+		a.fetch(ctx, c)
+		if ctx.Err() != nil {
+			return pass{}, reason(context.Cause(ctx))
+		}
+	}
+	return pass{}, after(errBusy, time.Second, "too many requests ask for the same limit at once")
+}
+
+// take gives q a place and charges its windows, or says why not: all or nothing. A *claim says that it cannot tell yet.
 //
 // The windows come before the rim: they know the instant at which they open, and a caller that is told less than that
 // would be refused again.
@@ -89,9 +92,10 @@ func (a *admission) take(now time.Time, q ask) (pass, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.dropDue(now)
-	if c, refused := a.accounts.ask(now, q.place, &q.windows, false); refused != 0 {
-		a.metrics.Limited[c.scope].Add(1)
-		return pass{}, c.refusal(now, q.caller)
+	binds, refused, need := a.accounts.ask(now, q.place, &q.windows, false)
+	if refused != 0 {
+		a.metrics.Limited[binds.scope].Add(1)
+		return pass{}, binds.refusal(now, q.caller)
 	}
 	c := a.cells[q.key()]
 	if c == nil {
@@ -103,6 +107,9 @@ func (a *admission) take(now time.Time, q ask) (pass, error) {
 			a.metrics.Full.Add(1)
 		}
 		return pass{}, err
+	}
+	if need != nil {
+		return pass{}, need
 	}
 	p := pass{place: &place{cell: c, bytes: q.bytes, id: q.async, until: q.until}}
 	p.would = a.shadow(now, q, c, &p)
@@ -121,7 +128,7 @@ func (a *admission) take(now time.Time, q ask) (pass, error) {
 func (a *admission) shadow(now time.Time, q ask, c *cell, p *pass) (w would) {
 	l := &q.shadow
 	w.fill = l.Depth > 0 && c.queued >= l.Depth || l.DepthBytes > 0 && c.bytes+q.bytes > l.DepthBytes
-	_, w.limit = a.accounts.ask(now, q.place, &q.shadowWindows, true)
+	_, w.limit, _ = a.accounts.ask(now, q.place, &q.shadowWindows, true)
 	if w == (would{}) {
 		p.charges, _ = a.accounts.charge(now, q.place, &q.shadowWindows, true)
 	}
@@ -135,21 +142,6 @@ func (c closed) refusal(now time.Time, who caller) error {
 	return err
 }
 
-func (c *cell) hold(now time.Time, p *place) {
-	if c.queued == 0 {
-		c.drain.last = now // an empty bucket frees no places: the pause says nothing about the pace
-	}
-	c.queued++
-	c.bytes += p.bytes
-	if p.id == "" {
-		return
-	}
-	c.async = append(c.async, p)
-	if p.until.After(c.until) {
-		c.until = p.until
-	}
-}
-
 // isFull reports whether q's cell has no room for it: then it is worth looking for places that are held in vain. It promises
 // nothing.
 func (a *admission) isFull(q ask) bool {
@@ -161,27 +153,6 @@ func (a *admission) isFull(q ask) bool {
 	defer a.mu.Unlock()
 	c := a.cells[q.key()]
 	return c != nil && (l.Depth > 0 && c.queued >= l.Depth || l.DepthBytes > 0 && c.bytes+q.bytes > l.DepthBytes)
-}
-
-// full checks the depth caps. A refusal is a promise, see drain.
-func (c *cell) full(now time.Time, q ask) error {
-	l := &q.cell
-	switch {
-	case l.Depth > 0 && c.queued >= l.Depth:
-		d := c.retry(now, q)
-		err := after(errQueueFull, d, "the queue of this user and model holds %d requests, its maximum", l.Depth)
-		err.quota = depthQuota(l.Depth, c.queued, now.Add(d))
-		return err
-	case l.DepthBytes > 0 && q.bytes > l.DepthBytes:
-		return refuse(errTooLarge, "", "the body has %d bytes, the queue of this user and model takes %d", q.bytes, l.DepthBytes)
-	case l.DepthBytes > 0 && c.bytes+q.bytes > l.DepthBytes:
-		return after(errQueueFull, c.retry(now, q), "the queue of this user and model holds %d of %d bytes", c.bytes, l.DepthBytes)
-	}
-	return nil
-}
-
-func (c *cell) retry(now time.Time, q ask) time.Duration {
-	return c.drain.promise(now, paceOf(q.cell, now), c.queued, q.caller)
 }
 
 // brokerFull is when to try again after the broker has said that the bucket of p, which q got, is full.
@@ -221,17 +192,6 @@ func (a *admission) untrack(p *place) {
 	}
 }
 
-// release gives the place back to its cell, once. REQUIRES: admission.mu is held.
-func (p *place) release() bool {
-	if p.free {
-		return false
-	}
-	p.free = true
-	p.cell.queued--
-	p.cell.bytes -= p.bytes
-	return true
-}
-
 // review sees to it that c is looked at again when something about it changes by itself, and forgets it when nothing is
 // left of it. REQUIRES: mu is held.
 func (a *admission) review(c *cell) {
@@ -259,17 +219,6 @@ func (a *admission) dropDue(now time.Time) {
 			}
 		}
 		a.review(c)
-	}
-}
-
-// trim forgets asynchronous places that are free, from the front.
-func (c *cell) trim() {
-	for len(c.async) > 0 && c.async[0].free {
-		c.async[0] = nil
-		c.async = c.async[1:]
-	}
-	if len(c.async) == 0 {
-		c.async, c.until = nil, time.Time{}
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -13,6 +14,11 @@ import (
 )
 
 var t0 = time.Unix(1_767_225_600, 0) // a whole minute
+
+// aloneAdmission is one that shares its windows with nobody.
+func aloneAdmission(m *Metrics) *admission {
+	return newAdmission(m, slog.New(slog.DiscardHandler), nil)
+}
 
 // askOf asks for a cell under the given limits; a window that is not asked at release is asked here.
 func askOf(user string, l policy.Limits) ask {
@@ -36,7 +42,7 @@ func retryOf(t *testing.T, err, condition error) time.Duration {
 
 // Retry-After of the window is the exact end of it: then the same ask passes, a moment before it does not.
 func TestWindowRetryIsTrue(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	q := askOf("u", windowOf(2, time.Minute))
 	now := t0.Add(17 * time.Second)
 	for range 2 {
@@ -58,7 +64,7 @@ func TestWindowRetryIsTrue(t *testing.T) {
 }
 
 func TestFailedSendIsNotCharged(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	q := askOf("u", windowOf(1, time.Minute))
 	for range 3 {
 		p, err := a.take(t0, q)
@@ -84,7 +90,7 @@ func TestFailedSendIsNotCharged(t *testing.T) {
 
 // A window that the pool enforces does not refuse here.
 func TestReleaseWindowQueues(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	l := windowOf(1, time.Minute)
 	l.WindowAt = policy.Release
 	for range 5 {
@@ -94,7 +100,7 @@ func TestReleaseWindowQueues(t *testing.T) {
 }
 
 func TestDepthCaps(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	q := askOf("u", policy.Limits{Depth: 2, DepthBytes: 25})
 	q.bytes = 10
 	first, err := a.take(t0, q)
@@ -121,7 +127,7 @@ func TestDepthCaps(t *testing.T) {
 // The promise of a place: with a rate it is one interval, the next refused caller is told the next one, and nobody is told
 // more than the time in which the whole bucket drains.
 func TestQueueFullPromises(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	l := policy.Limits{Depth: 3, Leaky: &limit.LeakyBucket{Rate: limit.Rate{Events: 1, Per: 2 * time.Second}}}
 	q := askOf("u", l)
 	for range 3 {
@@ -184,7 +190,7 @@ func TestQueueFullWaitsForTheWindow(t *testing.T) {
 }
 
 func TestAsyncPlaceEndsWithItsDeadline(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	q := askOf("u", policy.Limits{Depth: 1})
 	q.async, q.until = "req_1", t0.Add(time.Minute)
 	_, err := a.take(t0, q)
@@ -204,7 +210,7 @@ func TestAsyncPlaceEndsWithItsDeadline(t *testing.T) {
 // C129: memory follows what is queued. The books of cells, against a naive count.
 func TestAdmissionKeepsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := newAdmission(new(Metrics))
+		a := aloneAdmission(new(Metrics))
 		now := t0
 		held := map[*place]pass{}
 		users := rapid.SampledFrom([]string{"a", "b", "c"})

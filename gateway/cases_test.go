@@ -24,7 +24,7 @@ func perMinute(n int64) *limit.FixedWindow { return &limit.FixedWindow{Limit: n,
 
 func TestC57_RefusedByOneLimitIsChargedToNone(t *testing.T) {
 	m := new(Metrics)
-	a := newAdmission(m)
+	a := aloneAdmission(m)
 	now := t0
 	asks := func(user string, n int) (admitted int) {
 		q := askOf(user, policy.Limits{})
@@ -61,7 +61,7 @@ func TestC57_RefusedByOneLimitIsChargedToNone(t *testing.T) {
 
 // A refused depth charges no window, and the other way round.
 func TestDepthAndWindowsAreOne(t *testing.T) {
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	l := policy.Limits{Depth: 1, Window: perMinute(2)}
 	p, err := a.take(t0, askOf("u", l))
 	must(t, err)
@@ -90,7 +90,7 @@ func TestC59_RemovedOverrideFallsBack(t *testing.T) {
 		"  - {user: '*', window: 5/1s}\n",
 		"  - {model: m1, window: 10/1s}\n",
 	}
-	a := newAdmission(new(Metrics))
+	a := aloneAdmission(new(Metrics))
 	for step, want := range []int{1, 5, 10, 20} {
 		text := "version: 1\nlimits:\n"
 		for _, r := range rules[step:] {
@@ -128,7 +128,7 @@ func TestC61_RetryAfterIsTrueAndNeverRises(t *testing.T) {
 		for _, reconnects := range []bool{false, true} {
 			// run asks until it is allowed; after the ask number stop it waits as it was told and asks once more.
 			run := func(stop int) (asks int) {
-				a := newAdmission(new(Metrics))
+				a := aloneAdmission(new(Metrics))
 				last := int64(1 << 40)
 				for i, now := 0, begin; ; i, now = i+1, now.Add(every) {
 					q := askOf("u", l)
@@ -174,7 +174,7 @@ func TestC82_RefusedTogetherDoNotReturnTogether(t *testing.T) {
 		"many users": func(i int) string { return fmt.Sprint("u", i) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newAdmission(new(Metrics))
+			a := aloneAdmission(new(Metrics))
 			askAs := func(i int) ask {
 				q := askOf(userOf(i), policy.Limits{})
 				q.windows[suspend.Column] = perMinute(most)
@@ -256,7 +256,7 @@ func TestC89_RefusalsAreCountedOnEveryPath(t *testing.T) {
 		{"report only", true, 1010, 0, 1000},
 	} {
 		m := new(Metrics)
-		a := newAdmission(m)
+		a := aloneAdmission(m)
 		q := askOf("u", policy.Limits{})
 		if tt.shadow {
 			q.shadowWindows[suspend.Bucket] = perMinute(10)
@@ -279,7 +279,7 @@ func TestC89_RefusalsAreCountedOnEveryPath(t *testing.T) {
 // Shadow rules are asked as one, and each request counts once, whatever the number of rules that would refuse it.
 func TestShadowIsAskedAsOne(t *testing.T) {
 	m := new(Metrics)
-	a := newAdmission(m)
+	a := aloneAdmission(m)
 	q := askOf("u", policy.Limits{})
 	q.shadow.Depth = 4
 	q.shadowWindows[suspend.Row], q.shadowWindows[suspend.Column] = perMinute(2), perMinute(3)

@@ -1,15 +1,17 @@
 // Package gateway is the HTTP front: it turns a caller's HTTP request into a message in the bucket of its user and model,
 // and the reply stream of that message into the HTTP answer.
 //
-// It owns: who the caller is (API keys, see [Keys]); whether a request may enter (the fixed window and the depth caps of
-// the policy, see admission); the way of a request through its waiting time ([Gateway]); the one table of errors
-// (status.go).
+// It owns: who the caller is (API keys, see [Keys]); whether a request may enter (the fixed windows and the depth caps of
+// the policy, see admission); what a request weighs (tokens.go); the way of a request through its waiting time ([Gateway]);
+// the one table of errors (status.go).
 //
 // It never calls a model, never retries one, and never holds a request's place in memory only: what it has answered with
-// 202, and what it waits for, is durable in the broker. It does not read or log bodies beyond the fields "model" and
-// "stream". The tenant is the owner of the API key; no header, query or body field can choose another.
+// 202, and what it waits for, is durable in the broker. Of a body it reads the fields "model" and "stream", the size of the
+// prompt and the bound of the answer, and it logs none of it. The tenant is the owner of the API key; no header, query or
+// body field can choose another, nor how important a request is.
 //
-// cmd wires it to a producer (consumer/mq), a NATS connection (consumer/reply) and a policy (suspend/policy).
+// cmd wires it to a producer (consumer/mq), a NATS connection (consumer/reply), a policy (suspend/policy) and to whoever
+// knows why a request waits ([Explain]).
 //
 // Concurrency: a [Gateway] serves any number of requests at once. Each request is one goroutine of net/http, which does
 // everything for it and ends with it: there is no goroutine in the background but those of Run and of the key file.
@@ -22,6 +24,55 @@
 // From "send" on a request is in the broker, and whatever ends the wait before the answer (the caller leaves, its
 // deadline passes, the gateway stops) takes it out again: recalled from its bucket while it is queued, cancelled over
 // NATS when a worker has it.
+//
+// # What goes with a message
+//
+// Beside who and what (see consumer/reply): penstock-input-tokens, the bytes of the prompt's text divided by 4, rounded up,
+// at least 1, of /v1/enqueue those of the body; penstock-max-tokens, the largest of max_completion_tokens, max_tokens
+// and max_output_tokens if one is given; penstock-level, if the policy gives the API key of that name an importance.
+// Without it the broker takes the importance of user and model, by the same policy. Both token counts are estimates: the
+// account of a budget is corrected by what the model says it used.
+//
+// # Limits
+//
+// Refused at the door, with 429: what is over a fixed window that the policy asks at admission, of the cell, its row, its
+// column, its level, or all; and what finds its bucket full (depth, depth_bytes). They are asked as one: a request takes its share
+// of all or of none. All other limits keep a request in its bucket instead, and are the broker's.
+//
+// A policy's deadline is the time limit of a request of its cell that names none.
+//
+// Shadow rules are asked as one as well, after the enforced ones have let the request in: what they would have refused is
+// counted ([Metrics]) and goes its way.
+//
+// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-09) show the limit that binds: of a refusal the one that
+// opens last, of an answer the one with the least left at admission. See quota.
+//
+// # Retry-After
+//
+// Each refusal that is worth another try has a Retry-After: whole seconds, rounded up, at least 1.
+//
+//   - A window knows when it opens. Who is refused alone is told that instant, and is let in then. Several are spread over up
+//     to a fifth of the wait beyond it, each by a share that is its own. The share is a hash and not drawn anew, and
+//     what it is a share of shrinks with the wait; so the value of one caller falls from answer to answer and never rises,
+//     and yet a thousand that are refused in one millisecond come back over many seconds. See crowd, also for who is taken
+//     for one caller.
+//   - A full bucket promises each caller another of the places to come, at the pace that was measured. See drain. It is an
+//     estimate: a bucket that is held takes longer, and then the next value is larger.
+//   - A gateway, broker or NATS in trouble (503) names a guess, 1 to 4 s, always the same to one connection.
+//
+// # Several gateways
+//
+// A window is one for all gateways of a NATS cluster that serve the same parent topic: each may let in only what it was
+// granted from an account in JetStream, a part of what is left at a time (see sharedWindows). So the total stays what the policy says
+// when a gateway dies, starts again or is added; what one held and did not use when it died is missing until its window
+// ends, at most a sixteenth of what was left of it. A grant costs a round trip or two, for one request in many of a large
+// window, for each of a small one. Gateways whose clocks differ by more than a second may let in more around the end of a
+// window. While JetStream cannot be reached each gateway counts alone, so several have the whole window each; [Metrics]
+// (Alone) and the log say so.
+//
+// Depths are counted by each gateway alone, for what it let in itself: the same account would have to be changed at each
+// delivery. The broker's own caps hold for all, and what they refuse is answered in the same way. Shadow rules, too, count
+// per gateway.
 //
 // # Headers
 //
@@ -53,6 +104,7 @@
 // GET /v1/requests/{id} repeats that document with 202 while the state is queued or running. When the request has ended it
 // answers as the synchronous call would have: done with the model's own status, headers and body; failed, cancelled (409)
 // and expired (504) with the error, whose document also has "id" and "state". The header X-Request-State has the state in
-// all cases. DELETE cancels and answers 200 with the document; of a request that has ended it changes nothing and shows its state.
+// all cases. While it is queued the document also has, each if it is known, "position" (how many of its bucket come before it),
+// "estimated_start" (RFC 3339) and "waiting_for" (the closed gate). DELETE cancels and answers 200 with the document; of a request that has ended it changes nothing and shows its state.
 // Requests of another user do not exist (404).
 package gateway

@@ -128,7 +128,7 @@ func (x *exchange) admit(ctx context.Context, async bool) error {
 		x.freeStarted(ctx)
 	}
 	var err error
-	x.pass, err = x.g.admission.take(time.Now().Round(0), q)
+	x.pass, err = x.g.admission.admit(ctx, q)
 	x.c.quota = x.pass.tight
 	return err
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"net/http"
@@ -38,6 +39,10 @@ func New(opts Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
+	windows, err := newShared(opts.NATS, opts.Topic)
+	if err != nil {
+		return nil, fmt.Errorf("gateway: %w", errors.Join(err, inbox.Close()))
+	}
 	g := &Gateway{
 		opts:      opts,
 		models:    newModelList(opts.Models, time.Now()),
@@ -45,7 +50,7 @@ func New(opts Options) (*Gateway, error) {
 		canceller: reply.NewCanceller(opts.NATS, 0),
 		seed:      maphash.MakeSeed(),
 	}
-	g.admission = newAdmission(&g.metrics)
+	g.admission = newAdmission(&g.metrics, opts.Log, windows)
 	g.draining, g.startDrain = context.WithCancelCause(context.Background())
 	g.ended, g.endRuns = context.WithCancelCause(context.Background())
 	g.mux = g.routes()

@@ -24,6 +24,8 @@ type Metrics struct {
 	WouldLimit  ByScope      // by the shadow window of a scope
 	WouldFill   atomic.Int64 // by a shadow depth
 
+	Alone atomic.Int64 // windows that this gateway counted alone, because the account of all could not be reached
+
 	Unexplained atomic.Int64 // requests asked about of which Options.Explain knew nothing
 }
 

@@ -11,11 +11,13 @@ import (
 // accounts are what the fixed windows of a policy have let in. Those that hold for one request are asked as one: all of
 // them are charged, or none is. So a request that its user's window refuses takes nothing from its model's.
 //
-// An account is kept only while something of its window is used, so memory follows what was let in lately and not how many
-// names were ever seen.
+// An account is kept only until its window ends, so memory follows what was let in lately and not how many names were ever
+// seen.
 //
 // It belongs to an admission and its lock.
 type accounts struct {
+	shared bool // enforced windows pass by lease only; immutable
+
 	open map[accountKey]*account
 	drop deadline.Heap[*account] // by the end of the window charged last
 }
@@ -26,12 +28,15 @@ type accountKey struct {
 	shadow bool
 }
 
-// account is what one window has let in. Invariant: it is in accounts.open iff state.Used > 0.
+// account is what one window of this gateway has let in. Invariant: it is in accounts.open iff something is used, leased, or
+// about to be.
 type account struct {
-	key   accountKey
-	state limit.WindowState
-	crowd crowd
-	drop  deadline.Item[*account]
+	key     accountKey
+	state   limit.WindowState // what this gateway let in
+	lease   lease             // what it may let in, if accounts are shared
+	pending chan struct{}     // closed when the grant under way is there; nil: none is
+	crowd   crowd
+	drop    deadline.Item[*account]
 }
 
 // charge is one request's share of a window, for a refund.
@@ -49,31 +54,59 @@ type closed struct {
 	until   time.Time
 }
 
-func newAccounts() accounts { return accounts{open: make(map[accountKey]*account)} }
+func newAccounts(shared bool) accounts {
+	return accounts{shared: shared, open: make(map[accountKey]*account)}
+}
 
 // ask looks whether all of ws would let a request at p pass now. The windows that would not are a bit each in refused; c is
-// the one of them that opens last, for only then does the same ask pass.
-func (as *accounts) ask(now time.Time, p suspend.Place, ws *windows, shadow bool) (c closed, refused scopeSet) {
+// the one of them that opens last, for only then does the same ask pass. If none would refuse, need is the narrowest window of
+// which a grant is needed to know; nil: they pass.
+func (as *accounts) ask(now time.Time, p suspend.Place, ws *windows, shadow bool) (c closed, refused scopeSet, need *claim) {
 	for i, w := range ws {
 		if w == nil {
 			continue
 		}
 		scope := suspend.Scope(i)
-		a := as.open[accountKey{Target: targetOf(scope, p), shadow: shadow}]
-		if a == nil {
-			continue // nothing used, and a limit is at least 1
-		}
-		state, d := w.Peek(a.state, now, 1)
-		a.state = state
-		if d.Allowed {
-			continue
-		}
-		refused.add(scope)
-		if c.window == nil || d.RetryAt.After(c.until) {
-			c = closed{scope: scope, window: w, account: a, until: d.RetryAt}
+		target := targetOf(scope, p)
+		a := as.open[accountKey{Target: target, shadow: shadow}]
+		opens, answer := as.askOne(now, a, w, shadow)
+		switch answer {
+		case leaseUnknown:
+			if need == nil {
+				need = &claim{target: target, window: w}
+			}
+		case leaseRefuses:
+			refused.add(scope)
+			if c.window == nil || opens.After(c.until) {
+				c = closed{scope: scope, window: w, account: a, until: opens}
+			}
+		case leasePasses:
 		}
 	}
-	return c, refused
+	if refused != 0 {
+		need = nil
+	}
+	return c, refused, need
+}
+
+// askOne asks one window, whose account may be nil, and returns when a refused ask passes.
+func (as *accounts) askOne(now time.Time, a *account, w *limit.FixedWindow, shadow bool) (opens time.Time, answer leaseAnswer) {
+	leased := as.shared && !shadow
+	switch {
+	case a == nil && leased:
+		return time.Time{}, leaseUnknown
+	case a == nil: // nothing used, and a limit is at least 1
+		return time.Time{}, leasePasses
+	}
+	state, d := w.Peek(a.state, now, 1)
+	a.state = state
+	switch {
+	case !d.Allowed:
+		return d.RetryAt, leaseRefuses
+	case !leased:
+		return time.Time{}, leasePasses
+	}
+	return windowEnd(*w, time.Unix(0, state.At)), a.lease.answer(w, state)
 }
 
 // charge charges all of ws for a request at p, and returns the window that is nearest to its limit; none of them may refuse.
@@ -89,8 +122,8 @@ func (as *accounts) charge(now time.Time, p suspend.Place, ws *windows, shadow b
 		ends := windowEnd(*w, time.Unix(0, state.At))
 		as.drop.Set(&a.drop, ends)
 		list = append(list, charge{account: a, window: w, at: state.At})
-		if tight.isZero() || d.Remaining < tight.left {
-			tight = windowQuota(suspend.Scope(i), w, d.Remaining, ends)
+		if left := a.lease.left(w, state, d.Remaining); tight.isZero() || left < tight.left {
+			tight = windowQuota(suspend.Scope(i), w, left, ends)
 		}
 	}
 	return list, tight
@@ -113,7 +146,7 @@ func (as *accounts) refund(list []charge) {
 		if a.state.Used > 0 && windowIndex(*c.window, c.at) == windowIndex(*c.window, a.state.At) {
 			a.state.Used--
 		}
-		if a.state.Used == 0 {
+		if a.state.Used == 0 && a.lease == (lease{}) {
 			as.forget(a)
 		}
 	}
@@ -126,8 +159,12 @@ func (as *accounts) dropDue(now time.Time) {
 	}
 }
 
+// forget drops an account, unless a grant is under way: its coming sets the timer again.
 func (as *accounts) forget(a *account) {
 	as.drop.Remove(&a.drop)
+	if a.pending != nil {
+		return
+	}
 	if as.open[a.key] == a { // it may have been forgotten before, and there is another by its name
 		delete(as.open, a.key)
 	}
