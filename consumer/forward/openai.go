@@ -63,7 +63,9 @@ func (t *text) UnmarshalJSON(b []byte) error {
 		Text string `json:"text"`
 	}
 	*t = 0
-	if json.Unmarshal(b, &s) == nil {
+	if len(b) >= 2 && b[0] == '"' && bytes.IndexByte(b, '\\') < 0 { // nearly always
+		*t = text(len(b) - 2)
+	} else if json.Unmarshal(b, &s) == nil {
 		*t = text(len(s))
 	} else if json.Unmarshal(b, &parts) == nil {
 		for _, p := range parts {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"regexp"
+	"slices"
 )
 
 // A stream of OpenAI's API says what it cost only when it is asked to, in an event more than the answer has. So we ask, for
@@ -44,6 +45,10 @@ var nullUsage = regexp.MustCompile(`,\s*"usage"\s*:\s*null|"usage"\s*:\s*null\s*
 func withoutQuestion(raw []byte, c chunk) []byte {
 	if u := c.spent(); u != nil && c.Choices != nil && len(c.Choices) == 0 {
 		return nil
+	}
+	usual := []byte(`,"usage":null`)
+	if at := bytes.LastIndex(raw, usual); at >= 0 {
+		return slices.Delete(raw, at, at+len(usual)) // raw is read once
 	}
 	if !bytes.Contains(raw, []byte(`"usage"`)) {
 		return raw
