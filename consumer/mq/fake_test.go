@@ -36,6 +36,7 @@ type fake struct {
 	breaks   int      // polls to break off after their messages
 	acked    []string // handles
 	settled  []string // "<handle> <kind>"
+	suspends []time.Duration
 	headers  metadata.MD
 	ended    chan struct{} // closed by NotifyClientTermination
 }
@@ -146,6 +147,9 @@ func (f *fake) ChangeInvisibleDuration(_ context.Context, r *v2.ChangeInvisibleD
 		kind = " suspended"
 	}
 	f.mu.Lock()
+	if r.GetSuspend() {
+		f.suspends = append(f.suspends, r.GetInvisibleDuration().AsDuration())
+	}
 	f.settled = append(f.settled, r.GetReceiptHandle()+kind)
 	f.mu.Unlock()
 	return &v2.ChangeInvisibleDurationResponse{Status: f.status(r), ReceiptHandle: r.GetReceiptHandle() + "'"}, nil

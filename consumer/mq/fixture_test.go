@@ -165,6 +165,8 @@ func send(t testing.TB, p mq.Producer, lite, body string) mq.Receipt {
 
 // consumer is a running Consumer whose deliveries the test answers one by one.
 type consumer struct {
+	mq.Consumer
+
 	t          testing.TB
 	deliveries chan *delivery
 	cancel     context.CancelFunc
@@ -186,7 +188,7 @@ func (n *node) consume(kind mq.Kind, change ...func(*mq.Options)) *consumer {
 	c, err := mq.NewConsumer(kind, n.options(change...))
 	must(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &consumer{t: n.t, deliveries: make(chan *delivery, 1024), cancel: cancel, done: make(chan error, 1)}
+	r := &consumer{Consumer: c, t: n.t, deliveries: make(chan *delivery, 1024), cancel: cancel, done: make(chan error, 1)}
 	go func() {
 		r.done <- c.Run(ctx, func(ctx context.Context, m *mq.Message) mq.Verdict {
 			d := &delivery{Message: m, ctx: ctx, verdict: make(chan mq.Verdict, 1)}
@@ -201,6 +203,15 @@ func (n *node) consume(kind mq.Kind, change ...func(*mq.Options)) *consumer {
 	}()
 	n.t.Cleanup(func() { r.stop() })
 	return r
+}
+
+func (c *consumer) features() mq.Features {
+	c.t.Helper()
+	d, ok := c.Consumer.(mq.Describer)
+	if !ok {
+		c.t.Fatalf("%T does not describe its broker", c.Consumer)
+	}
+	return d.Features()
 }
 
 // next is the next delivery.
