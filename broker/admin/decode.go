@@ -34,11 +34,14 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // decode reads the body into v. Unknown fields and trailing data are refused.
-func decode(r *http.Request, v any) error {
+func decode(r *http.Request, v any) error { return decodeUpTo(r, v, maxBodyBytes) }
+
+// decodeUpTo is decode for a body of up to most bytes.
+func decodeUpTo(r *http.Request, v any, most int64) error {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return errMediaType
 	}
-	d := json.NewDecoder(io.LimitReader(r.Body, maxBodyBytes))
+	d := json.NewDecoder(io.LimitReader(r.Body, most))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return bodyError(err)

@@ -20,6 +20,8 @@ type Options struct {
 	Broker *broker.Broker
 	// Policy is the one that the process follows; nil when it has none.
 	Policy *PolicySource
+	// Recorder gets the broker's releases; nil when nothing can be recorded.
+	Recorder *Recorder
 	// Registry is what /metrics shows. Required; see [NewRegistry].
 	Registry *prometheus.Registry
 	// Checks decide on /readyz, in this order.
@@ -36,16 +38,17 @@ type Options struct {
 // Host must be an address or localhost: a name that an attacker points at 127.0.0.1
 // is neither.
 type Server struct {
-	broker  *broker.Broker
-	policy  *PolicySource
-	checks  []Check
-	log     *slog.Logger
-	handler http.Handler
+	broker   *broker.Broker
+	policy   *PolicySource
+	recorder *Recorder
+	checks   []Check
+	log      *slog.Logger
+	handler  http.Handler
 }
 
 // New returns the handler.
 func New(opts Options) *Server {
-	s := &Server{broker: opts.Broker, policy: opts.Policy, checks: opts.Checks, log: opts.Log}
+	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Log}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -62,10 +65,21 @@ func (s *Server) routes(registry *prometheus.Registry) http.Handler {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelError),
 		EnableOpenMetrics: true,
 	}))
+	mux.HandleFunc("GET /api/v1/record", s.record)
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 
-	mux.HandleFunc("GET /api/v1/policy", s.api(s.getPolicy))
+	for pattern, f := range map[string]endpoint{
+		"GET /api/v1/policy":                     s.getPolicy,
+		"PUT /api/v1/policy":                     s.applyPolicy,
+		"GET /api/v1/policy/versions":            s.listPolicyVersions,
+		"GET /api/v1/policy/versions/{revision}": s.getPolicyVersion,
+		"POST /api/v1/policy/rollback":           s.rollbackPolicy,
+		"POST /api/v1/policy/check":              s.checkPolicy,
+		"GET /api/v1/policy/explain":             s.explainPolicy,
+	} {
+		mux.HandleFunc(pattern, s.api(f))
+	}
 
 	for pattern, f := range map[string]endpoint{
 		"GET /api/v1/topics":                                 s.listTopics,
@@ -84,6 +98,7 @@ func (s *Server) routes(registry *prometheus.Registry) http.Handler {
 		"DELETE /api/v1/groups/{group}/suspends":             s.liftSuspend,
 		"GET /api/v1/groups/{group}/dead-letters":            s.listDeadLetters,
 		"POST /api/v1/groups/{group}/dead-letters/redrive":   s.redrive,
+		"GET /api/v1/explain":                                s.explain,
 	} {
 		mux.HandleFunc(pattern, s.api(s.needsBroker(f)))
 	}

@@ -9,6 +9,8 @@ import (
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/live"
+	"github.com/penstockmq/penstock/suspend/policy"
 )
 
 // Conditions that only this package finds.
@@ -41,6 +43,14 @@ var statusTable = [...]status{
 	{errNoBroker, http.StatusNotFound, "no_broker"},
 	{errNoPolicy, http.StatusNotFound, "no_policy"},
 	{errForeign, http.StatusForbidden, "foreign_origin"},
+	{errPolicyFile, http.StatusConflict, "policy_follows_file"},
+	{errPolicyNone, http.StatusNotFound, "no_policy_store"},
+
+	{policy.ErrInvalid, http.StatusBadRequest, "invalid_policy"},
+	{live.ErrConflict, http.StatusConflict, "policy_conflict"},
+	{live.ErrNoVersion, http.StatusNotFound, "version_not_found"},
+	{live.ErrField, http.StatusBadRequest, "invalid_change"},
+	{broker.ErrNotQueued, http.StatusNotFound, "not_queued"},
 
 	{broker.ErrTopicNotFound, http.StatusNotFound, "topic_not_found"},
 	{broker.ErrGroupNotFound, http.StatusNotFound, "group_not_found"},

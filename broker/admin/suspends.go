@@ -34,6 +34,8 @@ type SetSuspend struct {
 	Until    time.Time `json:"until,omitzero"`
 	Duration *Duration `json:"duration,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
+	// By is who sets it; "operator" when empty.
+	By string `json:"by,omitempty"`
 }
 
 // Lifted says whether there was something to lift.
@@ -41,7 +43,7 @@ type Lifted struct {
 	Lifted bool `json:"lifted"`
 }
 
-// byOperator is who sets a hold over this API.
+// byOperator is who sets a hold over this API and does not say.
 const byOperator = "operator"
 
 func suspendOf(h suspend.Hold) Suspend {
@@ -107,7 +109,7 @@ func (b SetSuspend) hold(now time.Time) (suspend.Hold, error) {
 	if err != nil {
 		return suspend.Hold{}, inField("scope", err)
 	}
-	h := suspend.Hold{Target: suspend.Target{Scope: scope, Name: b.Name}, Until: b.Until, By: byOperator, Reason: b.Reason}
+	h := suspend.Hold{Target: suspend.Target{Scope: scope, Name: b.Name}, Until: b.Until, By: cmp.Or(b.By, byOperator), Reason: b.Reason}
 	if err := h.Target.Validate(); err != nil {
 		return suspend.Hold{}, inField("name", err)
 	}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +58,7 @@ type Buckets struct {
 	HeapBacklogMB  float64 `json:"heap_backlog_mb"`
 	PerBucketB     float64 `json:"idle_bytes_per_bucket"`
 	RSSMB          float64 `json:"rss_mb"`
+	Checks
 }
 
 // BucketsPhase is how one phase went.
@@ -73,41 +76,55 @@ type BucketsPhase struct {
 
 // RunBuckets creates buckets by their first messages, drains them, and looks at
 // what a restart costs.
-func RunBuckets(ctx context.Context, o BucketsOptions) (out Buckets, err error) {
+func RunBuckets(ctx context.Context, o BucketsOptions) (out *Buckets, err error) {
 	setDefault(&o.Count, 100_000)
 	setDefault(&o.Consumers, 16)
 	setDefault(&o.BodyBytes, 1024)
 	setDefault(&o.Limit, 10*time.Minute)
 	if o.Count < 1 || o.Count > 10_000_000 || o.Consumers < 1 || o.Consumers > 1024 || o.BodyBytes < 1 || o.BodyBytes > 1<<20 {
-		return out, fmt.Errorf("count %d, consumers %d or body %d bytes is out of its limits (10,000,000; 1,024; 1 MiB)", o.Count, o.Consumers, o.BodyBytes)
+		return nil, fmt.Errorf("count %d, consumers %d or body %d bytes is out of its limits (10,000,000; 1,024; 1 MiB)", o.Count, o.Consumers, o.BodyBytes)
 	}
-	out = Buckets{Scenario: "buckets", Count: o.Count, Consumers: o.Consumers, BodyBytes: o.BodyBytes}
+	out = &Buckets{Scenario: "buckets", Count: o.Count, Consumers: o.Consumers, BodyBytes: o.BodyBytes}
 	empty := heap()
 	tb, err := startBroker(broker.Options{AutoCreate: true, AutoTopic: broker.TopicConfig{MaxBuckets: 2 * o.Count}})
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	defer func() { err = errors.Join(err, tb.close()) }()
 	if !o.SkipFresh {
 		p, err := bucketsFresh(ctx, tb, o)
 		if err != nil {
-			return out, fmt.Errorf("fresh: %w", err)
+			return nil, fmt.Errorf("fresh: %w", err)
 		}
 		out.Fresh = &p
 	}
-	if err := bucketsBacklog(ctx, tb, o, &out); err != nil {
-		return out, fmt.Errorf("backlog: %w", err)
+	if err := bucketsBacklog(ctx, tb, o, out); err != nil {
+		return nil, fmt.Errorf("backlog: %w", err)
 	}
 	begin := time.Now()
 	if err := tb.reopen(); err != nil {
-		return out, err
+		return nil, err
 	}
 	out.StartEmptyMS = ms(time.Since(begin))
 	idle := heap()
 	out.HeapIdleMB = mb(idle)
 	out.PerBucketB = float64(max(0, int64(idle)-int64(empty))) / float64(o.Count)
 	out.RSSMB = mb(rss())
+	out.judge()
 	return out, nil
+}
+
+// judge looks for what came never or twice.
+func (r *Buckets) judge() {
+	phases := map[string]BucketsPhase{"backlog": r.Backlog}
+	if r.Fresh != nil {
+		phases["fresh"] = *r.Fresh
+	}
+	for _, name := range slices.Sorted(maps.Keys(phases)) {
+		r.atMost(name+"_missing", float64(phases[name].Missing), 0)
+		r.atMost(name+"_twice", float64(phases[name].Duplicated), 0)
+		r.atLeast(name+"_delivered", float64(phases[name].Delivered), float64(r.Count))
+	}
 }
 
 // bucketsFresh sends to buckets that did not exist while consumers wait.
@@ -285,7 +302,7 @@ func (d *delivered) phase(begin, since time.Time) BucketsPhase {
 }
 
 // Print writes the table.
-func (r Buckets) Print(w io.Writer) error {
+func (r *Buckets) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%d buckets, one message of %d bytes each, %d wildcard consumers, fsync on\n", r.Count, r.BodyBytes, r.Consumers)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "phase\tsent/s\tdelivered\ttwice\tmissing\tdelivered/s\tlast after ms\t")
@@ -299,10 +316,10 @@ func (r Buckets) Print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, `start with a backlog in every bucket: %.0f ms, heap %.0f MB
+	fmt.Fprintf(w, `start with a backlog in every bucket: %.0f ms, heap %.0f MB
 start with every bucket idle:         %.0f ms, heap %.0f MB (%.1f B a bucket), resident %.0f MB
 `, r.StartBacklogMS, r.HeapBacklogMB, r.StartEmptyMS, r.HeapIdleMB, r.PerBucketB, r.RSSMB)
-	return err
+	return r.print(w)
 }
 
 // heap is what lives on the heap, garbage aside.

@@ -94,7 +94,7 @@ func demoIn(ctx context.Context, dir string, o DemoOptions) (DemoSummary, error)
 		return DemoSummary{}, err
 	}
 	defer stopModel()
-	keys, opts, err := demoSetup(dir, modelURL, o.Log)
+	keys, opts, err := wholeOptions(dir, modelURL, demoPolicy, demoUsers, o.Log)
 	if err != nil {
 		return DemoSummary{}, err
 	}
@@ -136,8 +136,9 @@ func startModel(ctx context.Context) (_ *mockmodel.Server, url string, stop func
 	return m, "http://" + l.Addr().String() + "/v1", stop, nil
 }
 
-// demoSetup writes the policy and a key for each user, and returns the keys.
-func demoSetup(dir, modelURL string, log *slog.Logger) (map[string]string, node.Options, error) {
+// wholeOptions are those of everything in one process over a data folder. It writes the policy and a key for each of the
+// users, and returns the keys.
+func wholeOptions(dir, modelURL, policy string, users int, log *slog.Logger) (map[string]string, node.Options, error) {
 	opts := node.Defaults()
 	opts.Parts = node.Whole
 	opts.Data = filepath.Join(dir, "data")
@@ -147,13 +148,13 @@ func demoSetup(dir, modelURL string, log *slog.Logger) (map[string]string, node.
 	opts.RequestTimeout = opts.MaxTimeout
 	opts.Models = []node.ModelOptions{{Name: node.Wildcard, URL: modelURL}}
 	opts.Log = log
-	if err := os.WriteFile(opts.Policy, []byte(demoPolicy), 0o600); err != nil {
+	if err := os.WriteFile(opts.Policy, []byte(policy), 0o600); err != nil {
 		return nil, opts, err
 	}
 	keys := map[string]string{}
-	for i := range demoUsers {
+	for i := range users {
 		user := demoUser(i)
-		secret, entry, err := gateway.NewKey(user, "demo")
+		secret, entry, err := gateway.NewKey(user, "bench")
 		if err != nil {
 			return nil, opts, err
 		}

@@ -104,7 +104,7 @@ func (l *demoLoad) request(ctx context.Context, c demoCell, n int) {
 		t.sent++
 		l.sent[hex.EncodeToString(sum[:])] = c
 	})
-	status, queued, err := l.post(ctx, l.keys[c.user], body)
+	status, queued, err := postChat(ctx, l.client, l.url, l.keys[c.user], body)
 	l.note(c, func(t *cellTally) {
 		switch {
 		case err != nil:
@@ -124,15 +124,16 @@ func (l *demoLoad) note(c demoCell, f func(*cellTally)) {
 	f(l.cells[c])
 }
 
-// post returns the answer's status and the time the request spent queued.
-func (l *demoLoad) post(ctx context.Context, key string, body []byte) (int, time.Duration, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/v1/chat/completions", bytes.NewReader(body))
+// postChat asks the gateway at url for a chat completion and returns the answer's status and the time the request spent
+// queued.
+func postChat(ctx context.Context, client *http.Client, url, key string, body []byte) (int, time.Duration, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
 	if err != nil {
 		return 0, 0, err
 	}
 	r.Header.Set("Authorization", "Bearer "+key)
 	r.Header.Set("Content-Type", "application/json")
-	resp, err := l.client.Do(r)
+	resp, err := client.Do(r)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -46,6 +46,7 @@ type Isolation struct {
 	ServiceMS int64          `json:"service_ms"`
 	DurationS float64        `json:"duration_s"`
 	Runs      []IsolationRun `json:"runs"`
+	Checks
 }
 
 // IsolationRun is one run: one way to throttle, one number of throttled buckets.
@@ -65,7 +66,7 @@ type IsolationRun struct {
 
 // RunIsolation measures how healthy buckets fare beside throttled ones, once with a
 // consumer that answers Suspend and once with workers that sleep out the limit.
-func RunIsolation(ctx context.Context, o IsolationOptions) (Isolation, error) {
+func RunIsolation(ctx context.Context, o IsolationOptions) (*Isolation, error) {
 	setDefault(&o.Duration, 10*time.Second)
 	setDefault(&o.Buckets, 50)
 	setDefault(&o.Workers, 50)
@@ -73,29 +74,54 @@ func RunIsolation(ctx context.Context, o IsolationOptions) (Isolation, error) {
 	if o.Throttled == nil {
 		o.Throttled = []int{0, 5, 40}
 	}
-	out := Isolation{
+	out := &Isolation{
 		Scenario: "isolation", Buckets: o.Buckets, Workers: o.Workers,
 		ServiceMS: o.Service.Milliseconds(), DurationS: o.Duration.Seconds(),
 	}
 	for _, throttled := range o.Throttled {
 		if throttled < 0 || throttled >= o.Buckets {
-			return out, fmt.Errorf("throttled %d of %d buckets: at least one has to stay healthy", throttled, o.Buckets)
+			return nil, fmt.Errorf("throttled %d of %d buckets: at least one has to stay healthy", throttled, o.Buckets)
 		}
 	}
 	for _, variant := range []string{"suspend", "sleep"} {
 		for _, throttled := range o.Throttled {
 			r, err := isolationRun(ctx, o, variant, throttled)
 			if err != nil {
-				return out, fmt.Errorf("%s, %d throttled: %w", variant, throttled, err)
+				return nil, fmt.Errorf("%s, %d throttled: %w", variant, throttled, err)
 			}
 			out.Runs = append(out.Runs, r)
 		}
 	}
+	out.judge()
 	return out, nil
 }
 
+// isolationSlackMS is by how much the healthy buckets' 99th percentile may be over that of the first run.
+const isolationSlackMS = 20
+
+// judge compares each run with the first of its variant, and the sleeping workers with the suspends.
+func (r *Isolation) judge() {
+	var base IsolationRun
+	rates := map[int]float64{}
+	for i, run := range r.Runs {
+		name := fmt.Sprintf("%s_%d_throttled_healthy", run.Variant, run.Throttled)
+		if run.Variant != "suspend" {
+			if 2*run.Throttled > r.Buckets {
+				r.atMost(name+"_over_suspend", run.HealthyRate/rates[run.Throttled], 0.95)
+			}
+			continue
+		}
+		if i == 0 {
+			base = run
+		}
+		rates[run.Throttled] = run.HealthyRate
+		r.atLeast(name+"_of_offered", run.HealthyRate/run.OfferedRate, 0.95)
+		r.atMost(name+"_p99_ms", run.HealthyP99MS, base.HealthyP99MS+isolationSlackMS)
+	}
+}
+
 // Print writes the table.
-func (r Isolation) Print(w io.Writer) error {
+func (r *Isolation) Print(w io.Writer) error {
 	fmt.Fprintf(w, "%d buckets, %d workers, %d ms a message, %.0f s a run; healthy buckets send %d/s each, throttled ones %d/s with a limit of %d/s\n",
 		r.Buckets, r.Workers, r.ServiceMS, r.DurationS, healthyRate, throttledRate, throttleLimit)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -104,7 +130,10 @@ func (r Isolation) Print(w io.Writer) error {
 		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.0f\t%.1f\t\n",
 			run.Variant, run.Throttled, run.OfferedRate, run.HealthyRate, run.HealthyP99MS, run.ThrottledRate)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return r.print(w)
 }
 
 // isolationLoad is one run under way.

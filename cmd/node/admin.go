@@ -21,7 +21,7 @@ var errStopping = errors.New("stopping")
 
 // startAdmin serves operations, metrics and health. It is the last to stop, so that a
 // stop can be watched.
-func (n *Node) startAdmin(ctx context.Context, policy *admin.PolicySource) error {
+func (n *Node) startAdmin(ctx context.Context, s *steering) error {
 	checks := append([]admin.Check{{Name: "process", Run: func(context.Context) error {
 		if n.stopping.Load() {
 			return errStopping
@@ -29,7 +29,8 @@ func (n *Node) startAdmin(ctx context.Context, policy *admin.PolicySource) error
 		return nil
 	}}}, n.checks...)
 	handler := admin.New(admin.Options{
-		Broker: n.broker, Policy: policy, Registry: n.registry, Checks: checks, Log: n.log.With("part", "admin"),
+		Broker: n.broker, Recorder: &n.recorder, Registry: n.registry, Checks: checks, Log: n.log.With("part", "admin"),
+		Policy: &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store},
 	})
 	ln, err := listen(ctx, "admin", n.opts.Admin)
 	if err != nil {

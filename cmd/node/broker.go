@@ -17,7 +17,7 @@ import (
 const grpcStopGrace = time.Second
 
 // startBroker opens the broker with the configured topics and groups, and serves.
-func (n *Node) startBroker(ctx context.Context) error {
+func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	notices := rpc.NewNotices()
 	b, err := broker.Open(broker.Options{
 		Dir:           filepath.Join(n.opts.Data, "store"),
@@ -31,6 +31,9 @@ func (n *Node) startBroker(ctx context.Context) error {
 		MaxBodyBytes:  int(n.opts.MaxBody),
 		OnUnsubscribe: notices.Unsubscribe,
 		Observer:      admin.NewObserver(n.registry),
+		Policy:        s.policy.Current(),
+		OnRelease:     n.recorder.Released,
+		OnDiscard:     n.newTeller(ctx).discarded,
 		Log:           n.log.With("part", "broker"),
 	})
 	if err != nil {
@@ -44,6 +47,9 @@ func (n *Node) startBroker(ctx context.Context) error {
 		_, err := b.Stats(ctx) // answered by every owner loop
 		return err
 	}})
+	if err := n.steerBroker(ctx, s); err != nil {
+		return err
+	}
 	return n.serveGRPC(ctx, notices)
 }
 

@@ -11,21 +11,6 @@ import (
 	"github.com/penstockmq/penstock/suspend/policy"
 )
 
-// followPolicy opens the policy file and follows it; without one nothing is limited.
-func (n *Node) followPolicy() (*admin.PolicySource, error) {
-	if n.opts.Policy == "" {
-		empty := policy.Empty()
-		return &admin.PolicySource{Current: func() *policy.Document { return empty }}, nil
-	}
-	file, err := policy.OpenFile(n.opts.Policy, n.log.With("part", "policy"))
-	if err != nil {
-		return nil, fmt.Errorf("%w: policy: %w", ErrOptions, err)
-	}
-	n.onClose(base, file.Close)
-	n.run(base, "policy", file.Run)
-	return &admin.PolicySource{Path: n.opts.Policy, Current: file.Current}, nil
-}
-
 // brokerEndpoint is where the clients in this process find the broker.
 func (n *Node) brokerEndpoint() string {
 	switch {

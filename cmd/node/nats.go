@@ -20,7 +20,7 @@ const (
 )
 
 // startNATS embeds a server, or connects to the one that is elsewhere, or both. A
-// process without gateway and pool needs no connection.
+// broker without either is told no policies or signals.
 func (n *Node) startNATS() error {
 	opts := []nats.Option{
 		nats.Name("penstock"), nats.MaxReconnects(-1), nats.ReconnectWait(natsReconnectWait),
@@ -32,7 +32,7 @@ func (n *Node) startNATS() error {
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { n.log.Info("nats connection back") }),
 	}
-	needed := n.opts.Parts&(Gateway|Pool) != 0
+	needed := n.opts.Parts&(Gateway|Pool) != 0 || n.opts.NATSURL != ""
 	if n.opts.NATSURL == "" && n.opts.Parts.Has(NATS) {
 		server, err := reply.StartServer(reply.ServerOptions{
 			Addr: n.opts.NATS, Dir: filepath.Join(n.opts.Data, "nats"), Logger: n.log.With("part", "nats"),
@@ -42,9 +42,6 @@ func (n *Node) startNATS() error {
 		}
 		n.onClose(base, func() error { server.Close(); return nil })
 		n.addrs.NATS = server.Addr().String()
-		if !needed {
-			return nil
-		}
 		if n.nats, err = server.Connect(opts...); err != nil {
 			return err
 		}
@@ -74,28 +71,9 @@ func (n *Node) checkNATS(context.Context) error {
 	return nil
 }
 
-// openRequests opens the store of asynchronous requests. A NATS server elsewhere may
-// come up after us, so it is waited for until ctx ends.
+// openRequests opens the store of asynchronous requests.
 func (n *Node) openRequests(ctx context.Context) (*reply.Store, error) {
-	for told := false; ; told = true {
-		try, cancel := context.WithTimeout(ctx, natsTry)
-		store, err := reply.OpenStore(try, n.nats, reply.StoreOptions{})
-		cancel()
-		if err == nil {
-			return store, nil
-		}
-		if ctx.Err() != nil {
-			return nil, errors.Join(context.Cause(ctx), err)
-		}
-		if n.nats.IsConnected() && !errors.Is(err, context.DeadlineExceeded) {
-			return nil, err // it is there and says no
-		}
-		if !told {
-			n.log.Warn("waiting for nats", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(natsReconnectWait):
-		}
-	}
+	return waitForNATS(ctx, n, func(ctx context.Context) (*reply.Store, error) {
+		return reply.OpenStore(ctx, n.nats, reply.StoreOptions{})
+	})
 }

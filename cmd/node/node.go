@@ -48,6 +48,7 @@ type Node struct {
 	registry *prometheus.Registry
 	checks   []admin.Check
 	broker   *broker.Broker
+	recorder admin.Recorder
 	gateway  *gateway.Gateway
 	nats     *nats.Conn
 	stages   [stages]stage
@@ -115,30 +116,31 @@ func (n *Node) start(ctx context.Context) error {
 			return fmt.Errorf("data folder: %w", err)
 		}
 	}
-	policy, err := n.followPolicy()
-	if err != nil {
-		return err
-	}
 	if err := n.startNATS(); err != nil {
 		return err
 	}
+	steering, err := n.startSteering(ctx)
+	if err != nil {
+		return err
+	}
 	if n.opts.Parts.Has(Broker) {
-		if err := n.startBroker(ctx); err != nil {
+		if err := n.startBroker(ctx, steering); err != nil {
 			return err
 		}
 	}
 	if n.opts.Parts.Has(Gateway) {
-		if err := n.startGateway(ctx, policy.Current); err != nil {
+		if err := n.startGateway(ctx, steering.policy.Current); err != nil {
 			return err
 		}
 	}
 	if n.opts.Parts.Has(Pool) {
-		if err := n.startPool(ctx, policy.Current); err != nil {
+		if err := n.startPool(ctx, steering); err != nil {
 			return err
 		}
+		n.startPoller(steering)
 	}
 	if n.opts.Parts.Has(Admin) {
-		return n.startAdmin(ctx, policy)
+		return n.startAdmin(ctx, steering)
 	}
 	return nil
 }

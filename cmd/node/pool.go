@@ -8,11 +8,10 @@ import (
 	"github.com/penstockmq/penstock/consumer"
 	"github.com/penstockmq/penstock/consumer/forward"
 	"github.com/penstockmq/penstock/consumer/mq"
-	"github.com/penstockmq/penstock/suspend/policy"
 )
 
 // startPool runs the consumer pool.
-func (n *Node) startPool(ctx context.Context, limits func() *policy.Document) error {
+func (n *Node) startPool(ctx context.Context, s *steering) error {
 	router, err := n.newRouter()
 	if err != nil {
 		return err
@@ -29,7 +28,7 @@ func (n *Node) startPool(ctx context.Context, limits func() *policy.Document) er
 	}
 	metrics := new(consumer.Metrics)
 	pool, err := consumer.New(consumer.Options{
-		Consumer: from, Downstream: router, Policy: limits, NATS: n.nats, Store: requests, Concurrency: n.concurrency(),
+		Consumer: from, Downstream: router, Policy: s.policy.Current, NATS: n.nats, Store: requests, Concurrency: n.concurrency(),
 		Attempts: n.opts.Attempts, BackoffMin: n.opts.BackoffMin, BackoffMax: n.opts.BackoffMax,
 		Metrics: metrics, Observer: newPoolObserver(n.registry), Logger: n.log.With("part", "pool"),
 	})
