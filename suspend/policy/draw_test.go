@@ -125,6 +125,8 @@ func drawLimit(t *rapid.T, r *Rule, kind Kinds) {
 		r.Deadline = time.Millisecond + d()
 	case KindWeight:
 		r.Weight = uint16(1 + n(MaxWeight-1)) //nolint:gosec // at most MaxWeight
+	default:
+		t.Fatalf("no limit of kind %d", kind)
 	}
 }
 

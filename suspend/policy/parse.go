@@ -10,7 +10,7 @@ import (
 // Bounds of a document, whatever the number of its files.
 const (
 	MaxBytes   = 16 << 20
-	MaxRules   = 100_000 // entries that set limits; as many of importance
+	MaxRules   = 100_000 // entries of each section
 	MaxSignals = 1000
 	MaxAlarms  = 1000
 	Version    = 1

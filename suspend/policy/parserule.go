@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -113,8 +114,9 @@ func (l *Limits) limits(kind Kinds) bool {
 		return l.Deadline > 0
 	case KindWeight:
 		return l.Weight > 0
+	default: // a set of several kinds
+		return false
 	}
-	return false
 }
 
 func (rp *ruleParser) adaptive() {
@@ -205,4 +207,9 @@ func (p *parser) importance(n *yaml.Node, path string) {
 }
 
 // checkKey is for names of API keys, which are bounded as users are.
-func checkKey(s string) error { return lite.CheckUser(s) }
+func checkKey(s string) error {
+	if lite.CheckUser(s) != nil {
+		return fmt.Errorf("%.64q is not the name of a key: 1 to %d bytes of text, without space at either end, and not the wildcard", s, lite.MaxUserBytes)
+	}
+	return nil
+}

@@ -108,6 +108,7 @@ func TestParseRefuses(t *testing.T) {
 		{"important nobody", "version: 1\nimportance: [{level: 1}]\n", []string{"2|importance[0]|names no user, model or key"}},
 		{"important everybody", "version: 1\nimportance: [{user: '*', level: 1}]\n", []string{"2|importance[0].user|is the wildcard"}},
 		{"important without level", "version: 1\nimportance: [{user: a}]\n", []string{"2|importance[0].level|is missing"}},
+		{"important blank key", "version: 1\nimportance: [{key: ' ', level: 1}]\n", []string{`2|importance[0].key|" " is not the name of a key: 1 to 128 bytes`}},
 		{"important key and user", "version: 1\nimportance: [{user: a, key: b, level: 1}]\n", []string{"2|importance[0]|names a key beside a user"}},
 		{"important twice", "version: 1\nimportance:\n  - {user: a, level: 1}\n  - {user: a, level: 1}\n", []string{`4|importance[1]|user "a" is set already in line 3`}},
 		{

@@ -100,8 +100,9 @@ func absent(kind Kinds) string {
 		return "default"
 	case KindWeight:
 		return "1"
+	default:
+		return unlimited
 	}
-	return unlimited
 }
 
 // value is what holds of one kind in one line, such as "5/s burst 200ms".
@@ -200,6 +201,7 @@ func (s *Sources) of(kind Kinds) Source {
 		return s.Deadline
 	case KindWeight:
 		return s.Weight
+	default: // a set of several kinds
+		return Source{}
 	}
-	return Source{}
 }
