@@ -130,6 +130,18 @@ func (a *account) scale(now time.Time, permille int64) {
 	}
 }
 
+// convert brings all states in line with their laws and the clock at now.
+func (a *account) convert(now time.Time) {
+	for _, m := range a.meters {
+		m.convert(now)
+	}
+	if a.extra != nil {
+		for _, m := range a.extra.shadow {
+			m.convert(now)
+		}
+	}
+}
+
 // rests is the instant from which the account is worth nothing, with nothing in flight.
 func (a *account) rests(now time.Time) time.Time {
 	at := now

@@ -86,6 +86,9 @@ func (l *Ledger) refresh(now time.Time, a *account, p suspend.Place) {
 	if a.res == nil || a.res.gen != l.gen {
 		res := l.resolve(a.scope, p)
 		a.follow(now, res)
+		if len(a.meters) > 0 || a.stored {
+			l.touch(a) // what is owed was converted, or forgotten
+		}
 		if a == l.all {
 			l.squeezes = squeezesOf(a)
 		}
@@ -101,6 +104,7 @@ func (l *Ledger) refresh(now time.Time, a *account, p suspend.Place) {
 	x.next = next
 	if permille != x.factor {
 		a.scale(now, permille)
+		l.touch(a)
 	}
 }
 

@@ -322,8 +322,8 @@ func (l *Ledger) Next() (time.Time, bool) {
 // clockTolerance is how far now may go back before it is taken for a step of the clock.
 const clockTolerance = limit.ClockTolerance
 
-// observe notices a clock that went back. The limits take what is owed back with them, each when it is next asked; the
-// timers are moved here, so that they ask. It visits every account, once for each step of the clock.
+// observe notices a clock that went back, and takes what is owed and the timers back with it: a state that kept the instants
+// of before would seem to wait as long at every later look. It visits every account, once for each step of the clock.
 func (l *Ledger) observe(now time.Time) {
 	if now.After(l.last) {
 		l.last = now
@@ -333,9 +333,16 @@ func (l *Ledger) observe(now time.Time) {
 	if back <= clockTolerance {
 		return
 	}
+	was := l.last
 	l.last = now
+	for i := range l.squeezes {
+		l.squeezes[i].convert(was)
+		l.squeezes[i].convert(now)
+	}
 	l.each(func(a *account) {
 		a.waited = false
+		a.convert(was) // or what had gone by of a wait would have to be waited for again
+		a.convert(now)
 		if a.gated {
 			l.gates.Set(&a.item, a.item.At().Add(-back))
 		} else if a.item.Armed() {

@@ -48,9 +48,10 @@ func (a *account) encode(now time.Time) []byte {
 	if a.extra != nil && a.extra.frozen != nil {
 		return a.extra.frozen
 	}
-	rests := now
+	from := now.Add(-clockTolerance) // now is the latest seen, and the clock may be that far behind it
+	rests := from
 	for _, m := range a.meters {
-		rests = later(rests, m.rests(now))
+		rests = later(rests, m.rests(from))
 	}
 	var learned limit.Estimate
 	if a.extra != nil {
@@ -59,7 +60,7 @@ func (a *account) encode(now time.Time) []byte {
 	if learned.Mean != 0 {
 		rests = later(rests, time.Unix(0, a.extra.learnedAt).Add(learnedFor))
 	}
-	if !rests.After(now) {
+	if !rests.After(from) {
 		return nil
 	}
 	b := make([]byte, 1, 64)

@@ -61,6 +61,13 @@ func squeezesOf(all *account) []squeeze {
 	return list
 }
 
+// convert brings the floors in line with the clock.
+func (s *squeeze) convert(now time.Time) {
+	for level := range s.floors {
+		s.floors[level] = s.floor.Charge(s.floors[level], now, 0)
+	}
+}
+
 // short is whether a level's reserve is touched.
 func (s *squeeze) short(now time.Time, level int) (until time.Time, short bool) {
 	if level == 0 {
