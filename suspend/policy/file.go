@@ -68,9 +68,6 @@ func Open(path string, log *slog.Logger) (*File, error) {
 	return f, nil
 }
 
-// OpenFile is Open; the name says what most give it.
-func OpenFile(path string, log *slog.Logger) (*File, error) { return Open(path, log) }
-
 // Current is the document in force.
 func (f *File) Current() *Document { return f.current.Load() }
 

@@ -67,7 +67,7 @@ const unpolled = time.Hour
 func follow(t *testing.T, path string, poll time.Duration) (*File, *records) {
 	t.Helper()
 	log := newRecords()
-	f, err := OpenFile(path, slog.New(log))
+	f, err := Open(path, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestCheckOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, depthDoc(1))
 	log := newRecords()
-	f, err := OpenFile(path, slog.New(log))
+	f, err := Open(path, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,11 +242,11 @@ func TestCheckOnce(t *testing.T) {
 	}
 }
 
-// TestRunSeesWhatChangedBefore: a change between OpenFile and Run is not missed.
+// TestRunSeesWhatChangedBefore: a change between Open and Run is not missed.
 func TestRunSeesWhatChangedBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, depthDoc(1))
-	f, err := OpenFile(path, slog.New(slog.DiscardHandler))
+	f, err := Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,14 +261,14 @@ func TestRunSeesWhatChangedBefore(t *testing.T) {
 	}
 }
 
-func TestOpenFileNeedsAGoodDocument(t *testing.T) {
+func TestOpenNeedsAGoodDocument(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := OpenFile(filepath.Join(dir, "none.yaml"), slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Open(filepath.Join(dir, "none.yaml"), slog.New(slog.DiscardHandler)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("missing file: %v", err)
 	}
 	path := filepath.Join(dir, "bad.yaml")
 	write(t, path, "version: 9")
-	_, err := OpenFile(path, slog.New(slog.DiscardHandler))
+	_, err := Open(path, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "bad.yaml") || !strings.Contains(err.Error(), "version") {
 		t.Errorf("bad file: %v", err)
 	}
