@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/quota"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 // tester is what of testing.T and rapid.T the helpers need.
@@ -37,6 +40,10 @@ type (
 		group  GroupID
 		target suspend.Target
 	}
+	accountKey struct {
+		group  GroupID
+		target suspend.Target
+	}
 	subscriptionKey struct {
 		group  GroupID
 		client string
@@ -56,20 +63,30 @@ type disk struct {
 	holds         map[holdKey]suspend.Hold
 	subscriptions map[subscriptionKey]SubscriptionState
 	expiry        map[BucketID]ExpiryEntry
-	dead          []Write
+	accounts      map[accountKey]quota.Record
+	// costs are what messages say of their cost: their bodies, as it were.
+	costs map[messageKey]MessageCost
+	// policy and signals are kept elsewhere; a machine that starts is told of them.
+	policy  *policy.Document
+	signals []signal.Signal
+	dead    []Write
 	// ghosts are messages that were killed before a restart: a machine that starts
 	// takes them for present until they are read.
 	ghosts map[messageKey]bool
 }
 
 func newDisk(t tester, topic TopicConfig, groups ...GroupConfig) *disk {
-	return &disk{
-		t: t, topic: topic, groups: groups,
+	d := &disk{
+		t: t, groups: groups, policy: policy.Empty(),
+		accounts: map[accountKey]quota.Record{}, costs: map[messageKey]MessageCost{},
 		buckets: map[string]BucketState{}, messages: map[messageKey]bool{},
 		cursors: map[cursorKey]CursorState{}, leases: map[leaseKey]LeaseState{},
 		holds: map[holdKey]suspend.Hold{}, subscriptions: map[subscriptionKey]SubscriptionState{},
 		expiry: map[BucketID]ExpiryEntry{}, ghosts: map[messageKey]bool{},
 	}
+	topic.CostOf = func(b BucketID, off Offset) MessageCost { return d.costs[messageKey{b, off}] }
+	d.topic = topic
+	return d
 }
 
 func (d *disk) apply(writes []Write) {
@@ -98,6 +115,7 @@ func (d *disk) write(w *Write) {
 		for off := w.Offset; off < w.To; off++ {
 			if key := (messageKey{w.Bucket, off}); d.messages[key] {
 				delete(d.messages, key)
+				delete(d.costs, key)
 			} else if !d.ghosts[key] {
 				d.t.Fatalf("delete of message %d in %q, which is not there", off, w.Name)
 			}
@@ -109,7 +127,9 @@ func (d *disk) write(w *Write) {
 	case DeleteCursor:
 		delete(d.cursors, cursorKey{w.Group, w.Bucket})
 	case PutLease:
-		d.leases[leaseKey{w.Lease.Group, w.Lease.Bucket, w.Lease.Offset}] = *w.Lease
+		l := *w.Lease
+		l.Ticket = slices.Clone(l.Ticket)
+		d.leases[leaseKey{l.Group, l.Bucket, l.Offset}] = l
 	case DeleteLease:
 		delete(d.leases, leaseKey{w.Group, w.Bucket, w.Offset})
 	case PutHold:
@@ -134,6 +154,15 @@ func (d *disk) write(w *Write) {
 		d.expiry[w.Bucket] = ExpiryEntry{At: w.At, Bucket: w.Bucket, Name: w.Name}
 	case DeleteExpiry:
 		delete(d.expiry, w.Bucket)
+	case PutAccount:
+		if len(w.Account.Data) == 0 {
+			d.t.Fatalf("account of %v without data", w.Account.Target)
+		}
+		a := *w.Account
+		a.Data = slices.Clone(a.Data)
+		d.accounts[accountKey{w.Group, a.Target}] = a
+	case DeleteAccount:
+		delete(d.accounts, accountKey{w.Group, w.Account.Target})
 	default:
 		d.t.Fatalf("unknown op %d", w.Op)
 	}
@@ -143,6 +172,10 @@ func (d *disk) write(w *Write) {
 func (d *disk) start(now time.Time) *Machine {
 	d.topic.Epoch++
 	m := New(d.topic)
+	m.SetPolicy(now, d.policy)
+	for _, s := range d.signals {
+		m.SetSignal(now, s)
+	}
 	for _, g := range d.groups {
 		m.AddGroup(g)
 	}
@@ -165,6 +198,9 @@ func (d *disk) start(now time.Time) *Machine {
 	}
 	for _, k := range sorted(d.subscriptions) {
 		m.RestoreSubscription(d.subscriptions[k])
+	}
+	for _, k := range sorted(d.accounts) {
+		m.RestoreAccount(k.group, d.accounts[k])
 	}
 	m.SetBucketCount(len(d.buckets))
 	m.Start(now)

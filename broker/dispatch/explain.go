@@ -165,6 +165,8 @@ func (m *Machine) explainHead(now time.Time, c *cursor, x *Explanation) {
 
 func openedBy(g quota.Gate) string {
 	switch {
+	case g.Never:
+		return fmt.Sprintf("nothing: it costs more than the %s of %v ever gives, and becomes a dead letter at its turn", g.Limit, g.Of)
 	case g.Limit == "signal":
 		return fmt.Sprintf("the load signal on %v rises", g.Of)
 	case g.Until.IsZero():

@@ -6,6 +6,8 @@ import (
 
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/quota"
 	"pgregory.net/rapid"
 )
 
@@ -20,14 +22,18 @@ func runModel(t *rapid.T) {
 	}
 	if rapid.Bool().Draw(t, "one group") {
 		groups = groups[:1]
+	} else {
+		groups[1].Unlimited = rapid.IntRange(0, 3).Draw(t, "unlimited") == 0
 	}
+	signals := rapid.IntRange(0, 2).Draw(t, "signals") == 0
 	p := &model{
 		t: t, r: newRig(t, TopicConfig{TTL: 5 * time.Minute}, groups...), groups: map[GroupID]GroupConfig{},
 		buckets: map[string]*modelBucket{}, holds: map[holdKey]time.Time{}, subs: map[subscriptionKey]*modelSub{},
-		seen: map[string]time.Time{}, waiters: map[*Waiter]*modelWaiter{},
+		seen: map[string]time.Time{}, waiters: map[*Waiter]*modelWaiter{}, ledgers: map[GroupID]*quota.Ledger{},
 	}
 	for _, g := range groups {
 		p.groups[g.ID] = g
+		p.ledgers[g.ID] = quota.New(policy.Empty())
 	}
 	names := []string{"alice__m", "alice__n", "bob__m", "other"}
 	name := rapid.SampledFrom(names)
@@ -49,6 +55,7 @@ func runModel(t *rapid.T) {
 			{Scope: suspend.Row, Name: "bob"},
 			{Scope: suspend.Column, Name: "m"},
 			{Scope: suspend.Level, Name: "1"},
+			{Scope: suspend.Level, Name: "3"},
 			{Scope: suspend.All},
 		}).Draw(t, "target")
 	})
@@ -62,6 +69,8 @@ func runModel(t *rapid.T) {
 					msgs[i].Deadline = p.r.now.Add(time.Duration(1+millis(60_000).Draw(t, "ms")) * time.Millisecond)
 				}
 			}
+			p.r.cost = drawCost(t)
+			p.r.stamp = int8(max(0, rapid.IntRange(-8, 4).Draw(t, "stamp")))
 			a := p.r.send(n, msgs...)
 			b := p.buckets[n]
 			if a.Created != (b == nil) {
@@ -102,13 +111,23 @@ func runModel(t *rapid.T) {
 			if !ok {
 				return
 			}
-			err := p.r.m.Ack(p.r.now, h)
+			var s quota.Settlement
+			var err error
+			if rapid.Bool().Draw(t, "plain") {
+				err = p.r.m.Ack(p.r.now, h)
+			} else {
+				s = drawSettlement(t)
+				err = p.r.m.Settle(p.r.now, h, s, ThenAck())
+			}
 			b, pl := p.find(h)
 			overtaken := pl != nil && pl.lease != nil && pl.lease.token != h.Token
 			if (err != nil) != overtaken {
 				t.Fatalf("ack of %v: %v, overtaken %v", h, err, overtaken)
 			}
 			if pl != nil && !overtaken {
+				if pl.lease != nil {
+					p.free(h.Group, p.nameOf(h), pl.lease, s)
+				}
 				pl.settled, pl.lease = true, nil
 				b.idle = p.r.now
 			}
@@ -123,6 +142,7 @@ func runModel(t *rapid.T) {
 				t.Fatal(err)
 			}
 			if pl := p.current(h); pl != nil {
+				p.free(h.Group, p.nameOf(h), pl.lease, quota.Settlement{Outcome: quota.Unused})
 				pl.attempts, pl.lease = pl.lease.attempt-1, nil
 				for n, b := range p.buckets {
 					k := holdKey{h.Group, suspend.Target{Scope: suspend.Bucket, Name: n}}
@@ -152,10 +172,35 @@ func runModel(t *rapid.T) {
 			if h, ok := handle(t); ok {
 				p.r.m.Release(p.r.now, h)
 				if pl := p.current(h); pl != nil {
+					p.free(h.Group, p.nameOf(h), pl.lease, quota.Settlement{Outcome: quota.Unsent})
 					pl.attempts, pl.lease = pl.lease.attempt-1, nil
 				}
 			}
 		},
+		"retry": func(t *rapid.T) {
+			h, ok := handle(t)
+			if !ok {
+				return
+			}
+			d, s := time.Duration(millis(30_000).Draw(t, "ms"))*time.Millisecond, drawSettlement(t)
+			err := p.r.m.Settle(p.r.now, h, s, ThenRetry(d))
+			pl := p.current(h)
+			if (err == nil) != (pl != nil) {
+				t.Fatalf("retry: %v, current %v", err, pl)
+			}
+			if pl != nil {
+				p.free(h.Group, p.nameOf(h), pl.lease, s)
+				b := p.r.m.byID[h.Bucket]
+				pl.lease.token, pl.lease.until, pl.lease.autoRenew = b.cursor(h.Group).at(h.Offset).lease.token, p.r.now.Add(d), false
+			}
+		},
+		"policy": p.setPolicy,
+		"signal": func(t *rapid.T) {
+			if signals {
+				p.setSignal(t)
+			}
+		},
+		"explain": func(t *rapid.T) { p.explain(name.Draw(t, "name"), group.Draw(t, "group").ID) },
 		"dead letter": func(t *rapid.T) {
 			h, ok := handle(t)
 			if !ok {
@@ -171,6 +216,9 @@ func runModel(t *rapid.T) {
 				t.Fatalf("dead letter: %v, want good %v", err, good)
 			}
 			if good {
+				if pl.lease != nil {
+					p.free(h.Group, p.nameOf(h), pl.lease, quota.Settlement{})
+				}
 				pl.settled, pl.lease = true, nil
 				p.dead++
 				b.idle = p.r.now
@@ -269,7 +317,11 @@ func runModel(t *rapid.T) {
 		},
 		"restart": func(t *rapid.T) {
 			p.turn()
+			if signals {
+				return // how far a factor had risen is not kept
+			}
 			p.r.m = p.r.disk.start(p.r.now)
+			p.restartLedgers()
 			p.waiters = map[*Waiter]*modelWaiter{}
 			p.seen = map[string]time.Time{}
 			for _, b := range p.buckets {

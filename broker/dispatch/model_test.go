@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/quota"
 	"pgregory.net/rapid"
 )
 
@@ -36,6 +37,8 @@ type modelLease struct {
 	client    string
 	autoRenew bool
 	first     time.Time
+	ticket    quota.Ticket
+	freed     bool // its worker told what it cost, and keeps it a while
 }
 
 type modelBucket struct {
@@ -67,6 +70,22 @@ type model struct {
 	waiters map[*Waiter]*modelWaiter
 	handles []Handle
 	dead    int
+
+	ledgers map[GroupID]*quota.Ledger
+	// since is from when on buckets waited for nothing but gates and turn.
+	since map[placeKey]int64
+	// changed: the policy was changed when something had been charged.
+	changed bool
+	// costs are those on disk.
+	costs map[messageKey]MessageCost
+	// undone are what charged noted in this turn.
+	undone []undone
+}
+
+type undone struct {
+	g      GroupID
+	name   string
+	ticket quota.Ticket
 }
 
 func (p *model) live(b *modelBucket, msg *modelMessage, g GroupID) bool {
@@ -84,7 +103,7 @@ func (p *model) closed(g GroupID, name string) bool {
 		{Scope: suspend.Bucket, Name: name},
 		{Scope: suspend.Row, Name: c.User},
 		{Scope: suspend.Column, Name: c.Model},
-		{Scope: suspend.Level, Name: "1"},
+		{Scope: suspend.Level, Name: fmt.Sprint(p.place(name).Level)},
 		{Scope: suspend.All},
 	} {
 		if p.holds[holdKey{g, t}].After(p.r.now) {
@@ -109,7 +128,7 @@ func (p *model) next(g GroupID, name string) int {
 			first = off
 		}
 	}
-	if leases >= max(1, p.groups[g].InFlight) {
+	if leases >= p.mayFly(g, name) {
 		return -1
 	}
 	return first
@@ -126,26 +145,32 @@ func (p *model) reads(g GroupID, client, name string) bool {
 // turn takes turns of the machine until nothing read is missing, and judges what
 // came of them.
 func (p *model) turn() {
-	for p.oneTurn() {
+	for n := 0; p.oneTurn(); n++ {
+		if n == 100 {
+			p.t.Fatalf("the machine is not done after %d turns at one instant", n)
+		}
 	}
 	for _, w := range p.waiters {
 		if !w.until.After(p.r.now) {
 			p.t.Fatalf("a poll outlived its time")
 		}
 		for name := range p.buckets {
-			if off := p.next(w.group, name); off >= 0 && p.reads(w.group, w.client, name) {
+			if off := p.next(w.group, name); off >= 0 && p.reads(w.group, w.client, name) && !p.limited(w.group, name, off) {
 				p.t.Fatalf("lost wake-up: %v waits beside message %d of %q", w, off, name)
 			}
 		}
 	}
 	p.judgeDisk()
+	p.judgeAccounts()
 }
 
 // oneTurn reports whether the machine has to look again, as it delivered a message
 // that is not in the store.
 func (p *model) oneTurn() (again bool) {
 	p.tick()
+	p.look()
 	e := p.r.turn()
+	p.buried(e.Writes)
 	var missing, expired []Handle
 	for _, d := range e.Deliveries {
 		w := p.waiters[d.Waiter]
@@ -167,10 +192,12 @@ func (p *model) oneTurn() (again bool) {
 					p.t.Fatalf("message %d of %q was deleted and delivered", it.Handle.Offset, it.Name)
 				}
 				missing = append(missing, it.Handle)
+				p.charged(w.group, it)
 				continue
 			}
 			if b, _ := p.find(it.Handle); b != nil && b.msgs[it.Handle.Offset].recovered && p.overdue(b.msgs[it.Handle.Offset]) {
 				expired = append(expired, it.Handle)
+				p.charged(w.group, it)
 				continue
 			}
 			p.delivered(w, it)
@@ -189,7 +216,18 @@ func (p *model) oneTurn() (again bool) {
 	for _, h := range expired {
 		p.r.m.Expire(p.r.now, h)
 	}
-	return len(missing)+len(expired) > 0
+	for _, it := range p.undone {
+		p.ledgers[it.g].Free(p.r.now, p.place(it.name), it.ticket, quota.Settlement{Outcome: quota.Unsent})
+	}
+	p.undone = p.undone[:0]
+	wake, ok := p.r.m.NextWake()
+	return len(missing)+len(expired) > 0 || ok && !wake.After(p.r.now)
+}
+
+// charged notes a delivery that is undone at once: its message is not there.
+func (p *model) charged(g GroupID, it Item) {
+	t := p.charge(g, it.Name, int(it.Handle.Offset))
+	p.undone = append(p.undone, undone{g, it.Name, t})
 }
 
 func (p *model) ghost(h Handle) bool { return p.r.disk.ghosts[messageKey{h.Bucket, h.Offset}] }
@@ -207,7 +245,11 @@ func (p *model) delivered(w *modelWaiter, it Item) {
 	if it.Attempt != pl.attempts+1 {
 		p.t.Fatalf("message %d of %q: attempt %d, want %d", it.Handle.Offset, name, it.Attempt, pl.attempts+1)
 	}
+	if off := int(it.Handle.Offset); p.limited(g, name, off) || p.never(g, name, off) {
+		p.t.Fatalf("message %d of %q went beside a limit", it.Handle.Offset, name)
+	}
 	pl.lease = &modelLease{token: it.Handle.Token, until: it.Until, attempt: it.Attempt, client: w.client, autoRenew: w.client == "c1", first: p.r.now}
+	pl.lease.ticket = p.charge(g, name, int(it.Handle.Offset))
 	p.handles = append(p.handles, it.Handle)
 }
 
@@ -268,7 +310,7 @@ func (p *model) tick() {
 			delete(p.holds, k)
 		}
 	}
-	for _, b := range p.buckets {
+	for name, b := range p.buckets {
 		for _, msg := range b.msgs {
 			for g, pl := range msg.groups {
 				l := pl.lease
@@ -284,6 +326,7 @@ func (p *model) tick() {
 					continue
 				}
 				pl.lease, pl.attempts = nil, l.attempt
+				p.free(g, name, l, quota.Settlement{})
 				if int(l.attempt) >= p.groups[g].MaxAttempts {
 					pl.settled = true
 					p.dead++
@@ -301,6 +344,16 @@ func (p *model) find(h Handle) (*modelBucket, *modelPlace) {
 		}
 	}
 	return nil, nil
+}
+
+// nameOf is the bucket of a handle.
+func (p *model) nameOf(h Handle) string {
+	for name, b := range p.buckets {
+		if b.id == h.Bucket {
+			return name
+		}
+	}
+	return ""
 }
 
 // current is the place of a handle whose lease runs.

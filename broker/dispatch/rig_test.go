@@ -5,6 +5,8 @@ import (
 
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 // epoch0 is when tests begin.
@@ -16,6 +18,11 @@ type rig struct {
 	now  time.Time
 	disk *disk
 	m    *Machine
+
+	// stamp is what the next messages are stamped with, plus one: 0 is nothing. cost is
+	// what they say of theirs.
+	stamp int8
+	cost  MessageCost
 
 	// What the turns since the last look gave.
 	got      []Item
@@ -100,12 +107,13 @@ func (r *rig) trySend(name string, msgs ...MessageMeta) (Appended, error) {
 	if s, ok := r.disk.buckets[name]; ok && !r.m.Resident(name) {
 		r.m.Load(s)
 	}
-	a, err := r.m.Append(r.now, AppendRequest{Name: name, Cell: cellOf(name), Level: 1, Messages: msgs})
+	a, err := r.m.Append(r.now, AppendRequest{Name: name, Cell: cellOf(name), Level: r.stamp - 1, Messages: msgs})
 	if err != nil {
 		return a, err
 	}
 	for i := range msgs {
 		r.disk.messages[messageKey{a.Bucket, a.First + Offset(i)}] = true
+		r.disk.costs[messageKey{a.Bucket, a.First + Offset(i)}] = r.cost
 	}
 	r.m.Durable(r.now, a.Bucket, a.First+Offset(len(msgs)))
 	return a, nil
@@ -172,6 +180,26 @@ func (r *rig) suspend(it Item, d time.Duration) {
 	if err := r.m.Suspend(r.now, it.Handle, d, "worker", "test"); err != nil {
 		r.t.Fatalf("suspend: %v", err)
 	}
+	r.turn()
+}
+
+// apply puts a policy in force.
+func (r *rig) apply(text string) {
+	r.t.Helper()
+	doc, err := policy.Parse([]byte("version: 1\n" + text))
+	if err != nil {
+		r.t.Fatalf("policy: %v", err)
+	}
+	r.disk.policy = doc
+	r.m.SetPolicy(r.now, doc)
+	r.turn()
+}
+
+// signal puts a signal in force that ends after d.
+func (r *rig) signal(t suspend.Target, permille int64, d time.Duration) {
+	s := signal.Signal{Target: t, Source: "test", Kind: signal.Alarm, Permille: permille, At: r.now, Until: r.now.Add(d)}
+	r.disk.signals = append(r.disk.signals, s)
+	r.m.SetSignal(r.now, s)
 	r.turn()
 }
 
