@@ -45,7 +45,8 @@
 // The limits, which suspend/limit explains one by one:
 //
 //	rate N/TIME, burst TIME               even release (GCRA) with a tolerance
-//	window N/TIME, window_at              fixed window; admission (the gateway refuses) or release (the request waits)
+//	window N/TIME, window_at              fixed window; asked at admission (the gateway refuses; so for cells unless said
+//	                                      otherwise) or at release (the request waits; so for all others)
 //	quota N/TIME, quota_burst N           token bucket that goes into debt
 //	observed N/TIME, samples, observed_cap  holds back what was above the rate over samples (11, or 100x250ms)
 //	in_flight N                           messages with workers at once; a cell's default is its consumer group's

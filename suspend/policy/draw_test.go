@@ -72,7 +72,7 @@ func drawRule(t *rapid.T) *Rule {
 func drawLimit(t *rapid.T, r *Rule, kind Kinds) {
 	r.Sets |= kind
 	limited := kind == KindWeight || rapid.Bool().Draw(t, "limited")
-	if kind == KindWindow && (r.Section != Cells || r.Shadow) {
+	if kind == KindWindow && r.Section != Cells {
 		r.WindowAt = Release
 	}
 	if kind == KindInFlight && r.Section == Cells && !limited {
@@ -94,9 +94,7 @@ func drawLimit(t *rapid.T, r *Rule, kind Kinds) {
 		r.Leaky = &limit.LeakyBucket{Rate: per(), Burst: time.Duration(n(1e10))}
 	case KindWindow:
 		r.Window = &limit.FixedWindow{Limit: 1 + n(1e11), Window: time.Millisecond + d()}
-		if r.Section == Cells && !r.Shadow {
-			r.WindowAt = Enforce(n(1))
-		}
+		r.WindowAt = Enforce(n(1))
 	case KindQuota:
 		r.Quota = &limit.TokenBucket{Rate: per(), Capacity: n(limit.MaxLimit)}
 	case KindObserved:

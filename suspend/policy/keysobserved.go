@@ -49,9 +49,6 @@ func writeObservedCap(l *Limits) string { return orEmpty(l.Observed.Cap) }
 func readWindowAt(r *Rule, s string) error {
 	switch s {
 	case Admission.String():
-		if r.Section != Cells || r.Shadow {
-			return fmt.Errorf("is %q, want release: a gateway counts single cells, and nothing in shadow", s)
-		}
 		r.WindowAt = Admission
 	case Release.String():
 		r.WindowAt = Release

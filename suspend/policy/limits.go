@@ -11,9 +11,10 @@ import (
 type Enforce uint8
 
 const (
-	// Admission: the gateway asks before it accepts a request, and answers 429. Windows of cells only.
+	// Admission: the gateway asks before it accepts a request, and answers 429. The default of cells.
 	Admission Enforce = iota
-	// Release: the window is asked before a request is forwarded; the request waits in its bucket.
+	// Release: the window is asked before a request is forwarded; the request waits in its bucket. The default of rows,
+	// columns, levels and the broker.
 	Release
 )
 

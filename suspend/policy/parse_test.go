@@ -96,7 +96,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 		t.Errorf("weight from line %d, tokens from %v", l.From.Weight.Line(), l.From.Tokens.Level())
 	}
 	same(t, "its shadow", doc.Shadow("alice", "gpt-4o"), Limits{
-		Leaky: &limit.LeakyBucket{Rate: perSecond(1)}, Window: &limit.FixedWindow{Limit: 3, Window: time.Second}, WindowAt: Release,
+		Leaky: &limit.LeakyBucket{Rate: perSecond(1)}, Window: &limit.FixedWindow{Limit: 3, Window: time.Second},
 	})
 	same(t, "unlimited", doc.Resolve("bob", "phi"), Limits{InFlight: MaxInFlight + 1})
 }
@@ -346,4 +346,31 @@ func TestPackageCommentIsValid(t *testing.T) {
 		}
 	}
 	sameAfterMarshal(t, doc)
+}
+
+func TestAWindowIsAskedWhereItsRuleSays(t *testing.T) {
+	doc, err := Parse([]byte(`version: 1
+limits:
+  - {user: a, window: 1/s}
+  - {user: a, window: 2/s, shadow: true}
+rows:
+  - {user: a, window: 3/s}
+columns:
+  - {model: m, window: 4/s, window_at: admission}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, _ := doc.Row("a")
+	column, _ := doc.Column("m")
+	for name, c := range map[string]struct{ got, want Enforce }{
+		"cell":   {doc.Resolve("a", "m").WindowAt, Admission},
+		"shadow": {doc.Shadow("a", "m").WindowAt, Admission},
+		"row":    {row.WindowAt, Release},
+		"column": {column.WindowAt, Admission},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: asked at %v, want %v", name, c.got, c.want)
+		}
+	}
 }

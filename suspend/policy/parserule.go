@@ -73,7 +73,7 @@ func (rp *ruleParser) limit(k *limitKey) {
 
 // set reads a value into the rule.
 func (k *limitKey) set(r *Rule, s string) error {
-	if k.kind == KindWindow && (r.Section != Cells || r.Shadow) {
+	if k.kind == KindWindow && k.refines == "" && r.Section != Cells {
 		r.WindowAt = Release
 	}
 	switch {

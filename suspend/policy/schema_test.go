@@ -81,7 +81,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		"version: 1\nlimits: [{user: a, rate: 5/w}]", "version: 1\nlimits: [{user: '', rate: 5/s}]", "version: 1\nlimits: [{user: 7, rate: 5/s}]",
 		"version: 1\nlimits: [{user: a, burst: 5s}]", "version: 1\nlimits: [{user: a, depth: 0}]", "version: 1\nlimits: [{user: a, depth: 1, shadow: true}]",
 		"version: 1\nlimits: [{user: a, weight: unlimited}]", "version: 1\nlimits: [{user: a, adaptive: unlimited}]",
-		"version: 1\nrows: [{user: a, window: 1/s, window_at: admission}]", "version: 1\nlevels: [{level: 4, rate: 1/s}]",
+		"version: 1\nrows: [{user: a, window: 1/s, window_at: gateway}]", "version: 1\nlevels: [{level: 4, rate: 1/s}]",
 		"version: 1\ncolumns: [{model: a, adaptive: {}}]", "version: 1\ncolumns: [{model: a, adaptive: {max: 3, decrease: 1}}]",
 		"version: 1\nimportance: [{level: 1}]", "version: 1\nimportance: [{user: a, key: b, level: 1}]",
 		"version: 1\nsignals: [{name: s, url: 'ftp://h', series: a, target: 1, by: a}]",
