@@ -33,4 +33,7 @@
 //	GET    /api/v1/groups/{group}/dead-letters?after=&limit=
 //	POST   /api/v1/groups/{group}/dead-letters/redrive      append them to their buckets again
 //	GET    /api/v1/policy                                   the policy in force in this process
+//	GET    /api/v1/signals?scope=&name=&limit=              load signals in force
+//	DELETE /api/v1/signals?scope=&name=&source=             take one back
+//	POST   /v1/alarms                                       Alertmanager's webhook, Amazon SNS
 package admin

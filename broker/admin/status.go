@@ -11,6 +11,7 @@ import (
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/live"
 	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 // Conditions that only this package finds.
@@ -50,6 +51,15 @@ var statusTable = [...]status{
 	{live.ErrConflict, http.StatusConflict, "policy_conflict"},
 	{live.ErrNoVersion, http.StatusNotFound, "version_not_found"},
 	{live.ErrField, http.StatusBadRequest, "invalid_change"},
+	{live.ErrDisconnected, http.StatusServiceUnavailable, "nats_unavailable"},
+	{live.ErrTooMany, http.StatusServiceUnavailable, "too_many_signals"},
+	{errNoSignals, http.StatusNotFound, "no_signals"},
+	{errToken, http.StatusUnauthorized, "unauthorized"},
+	{errTooLarge, http.StatusRequestEntityTooLarge, "body_too_large"},
+	{errTopicARN, http.StatusForbidden, "topic_not_allowed"},
+	{errUpstream, http.StatusBadGateway, "sns_unavailable"},
+	{signal.ErrAlert, http.StatusBadRequest, "invalid_alarm"},
+	{signal.ErrSignature, http.StatusForbidden, "invalid_signature"},
 	{broker.ErrNotQueued, http.StatusNotFound, "not_queued"},
 
 	{broker.ErrTopicNotFound, http.StatusNotFound, "topic_not_found"},

@@ -15,6 +15,7 @@ import (
 var ErrDisconnected = errors.New("NATS cannot be reached")
 
 const (
+	openTries  = 3
 	retryFirst = 50 * time.Millisecond
 	retryMax   = time.Second // so that what was put meanwhile acts within about a second of NATS's return
 )
@@ -49,7 +50,14 @@ func openBucket(ctx context.Context, nc *nats.Conn, config jetstream.KeyValueCon
 	if b.js, err = jetstream.New(nc); err != nil {
 		return nil, fmt.Errorf("open %s: %w", config.Bucket, err)
 	}
-	if b.kv, err = b.js.CreateOrUpdateKeyValue(ctx, config); err != nil {
+	// A server that has just started may take a request and not answer it; the client gives up after five seconds.
+	for range openTries {
+		b.kv, err = b.js.CreateOrUpdateKeyValue(ctx, config)
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			break
+		}
+	}
+	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", config.Bucket, err)
 	}
 	return b, nil

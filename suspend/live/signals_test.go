@@ -216,7 +216,10 @@ func TestSweepRemovesWhatHasEnded(t *testing.T) {
 }
 
 func TestSignalsAreBounded(t *testing.T) {
-	s := runSignals(t, newNATS(t).connect())
+	s, err := OpenSignals(t.Context(), newNATS(t).connect(), Options{}) // without Run, which would read the bucket again
+	if err != nil {
+		t.Fatal(err)
+	}
 	s.mu.Lock()
 	for i := range MaxSignals {
 		s.stored[fmt.Sprint(i)] = stored{signal: alarm("x", 0)}

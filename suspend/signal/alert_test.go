@@ -110,8 +110,14 @@ func TestMappingRaises(t *testing.T) {
 	want := Signal{
 		Target: m1, Source: "busy/f1", Permille: 300, At: noon, Until: noon.Add(10 * time.Minute), Reason: "Busy: too much",
 	}
-	if err != nil || s != want || !s.RaisedBy(busyAlert()) || s.RaisedBy(Alert{Fingerprint: "1"}) {
+	if err != nil || s != want {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if mapping, fingerprint, ok := s.Origin(); mapping != "busy" || fingerprint != "f1" || !ok {
+		t.Errorf("origin %q %q %v", mapping, fingerprint, ok)
+	}
+	if _, _, ok := poll("busy/f1", 0, 0, noon, time.Minute).Origin(); ok {
+		t.Error("a poll was raised by an alert")
 	}
 	level := busy
 	level.By, level.Target = "", l2
@@ -136,7 +142,7 @@ func TestResolveHoldsDown(t *testing.T) {
 	}
 	a := busyAlert()
 	a.Resolved, a.Ends = true, noon.Add(time.Minute)
-	mappings := []Mapping{{Name: "bus"}, busy}
+	mappings := []Mapping{{Name: "bus", HoldDown: time.Hour}, busy}
 	s, gone := Resolve(noon.Add(62*time.Second), a, raised, mappings)
 	if gone || s.Permille != 300 || !s.Until.Equal(noon.Add(90*time.Second)) || s.Source != raised.Source {
 		t.Errorf("held down: %+v, gone %v", s, gone)

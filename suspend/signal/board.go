@@ -124,7 +124,7 @@ func (b *Board) Explain(now time.Time, target suspend.Target) []State {
 	e.advance(now)
 	states := make([]State, 0, len(e.sources))
 	for _, s := range e.sources {
-		permille, stale := s.effective(e.seen)
+		permille, stale := s.Effective(e.seen)
 		states = append(states, State{Signal: s, Permille: permille, Stale: stale})
 	}
 	b.release(target, e)
@@ -140,8 +140,8 @@ func (b *Board) release(target suspend.Target, e *entry) {
 	}
 }
 
-// effective is the factor a signal asks for at now.
-func (s Signal) effective(now time.Time) (permille int64, stale bool) {
+// Effective is the factor the signal asks for at now, and whether it is stale.
+func (s Signal) Effective(now time.Time) (permille int64, stale bool) {
 	switch {
 	case s.Until.IsZero() || now.Before(s.Until):
 		return s.Permille, false
@@ -192,7 +192,7 @@ func (e *entry) advance(now time.Time) {
 func (e *entry) allowed(at time.Time) (permille int64, change time.Time) {
 	permille = Full
 	for _, s := range e.sources {
-		p, _ := s.effective(at)
+		p, _ := s.Effective(at)
 		permille = min(permille, p)
 		if s.Until.After(at) && (change.IsZero() || s.Until.Before(change)) {
 			change = s.Until
@@ -245,7 +245,7 @@ func (e *entry) forgetOne() {
 	var worst Signal
 	highest := int64(-1)
 	for _, s := range e.sources {
-		p, _ := s.effective(e.seen)
+		p, _ := s.Effective(e.seen)
 		if p > highest || p == highest && s.Source > worst.Source {
 			worst, highest = s, p
 		}

@@ -61,8 +61,9 @@ func Resolve(now time.Time, a Alert, raised Signal, mappings []Mapping) (s Signa
 		end = a.Ends
 	}
 	until := end
+	mapping, _, _ := raised.Origin()
 	for _, m := range mappings {
-		if strings.HasPrefix(raised.Source, m.Name+"/") {
+		if m.Name == mapping {
 			until = end.Add(m.HoldDown)
 		}
 	}
@@ -73,9 +74,12 @@ func Resolve(now time.Time, a Alert, raised Signal, mappings []Mapping) (s Signa
 	return raised, false
 }
 
-// RaisedBy says whether the signal was raised by this alert, under whatever mapping.
-func (s Signal) RaisedBy(a Alert) bool {
-	return s.Kind == Alarm && strings.HasSuffix(s.Source, "/"+a.Fingerprint)
+// Origin is the mapping under which an alert has raised the signal, and the alert's fingerprint; ok is false if none has.
+func (s Signal) Origin() (mapping, fingerprint string, ok bool) {
+	if s.Kind != Alarm {
+		return "", "", false
+	}
+	return strings.Cut(s.Source, "/") // a mapping's name has no slash
 }
 
 // Outdates says whether the signal tells of something later than the alert, which then was overtaken on its way.
