@@ -29,6 +29,19 @@ func TestAdaptiveGrowsByOnePerWindow(t *testing.T) {
 	}
 }
 
+// TestAdaptiveStartsOverAfterADecrease: good answers from before it do not count towards the next increase.
+func TestAdaptiveStartsOverAfterADecrease(t *testing.T) {
+	l := Adaptive{Max: 20, Start: 10}
+	s := answers(l, AdaptiveState{}, noon, Good, 9)
+	s = answers(l, s, noon, Overload, 1)
+	if s = answers(l, s, noon, Good, 6); l.Window(s) != 7 {
+		t.Errorf("a window of %d after 6 good answers, want 7", l.Window(s))
+	}
+	if s = answers(l, s, noon, Good, 1); l.Window(s) != 8 {
+		t.Errorf("a window of %d after 7 good answers, want 8", l.Window(s))
+	}
+}
+
 // TestAdaptiveDoesNotGrowUnused: answers that came while less than the window was running say nothing about more of it.
 func TestAdaptiveDoesNotGrowUnused(t *testing.T) {
 	l := Adaptive{Min: 4, Max: 64}
@@ -160,7 +173,7 @@ func TestAdaptiveAnyAnswers(t *testing.T) {
 			s = l.Observe(s, now, o, time.Duration(rapid.Int64Range(0, 3).Draw(t, "took"))*time.Second, running)
 			after := l.Window(s)
 			switch {
-			case after < l.min() || after > l.Max:
+			case after < l.min() || after > l.Max || s.Size != after:
 				t.Fatalf("a window of %d", after)
 			case after > before+1, after > before && (o != Good || running < before):
 				t.Fatalf("%v while %d of %d were running: a window of %d", o, running, before, after)

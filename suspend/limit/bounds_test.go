@@ -149,6 +149,20 @@ func TestObservedRateStaysInItsBounds(t *testing.T) {
 	})
 }
 
+// TestEndlessDebtStaysEndless: more than a bucket can owe adds nothing, and takes nothing off.
+func TestEndlessDebtStaysEndless(t *testing.T) {
+	l := LeakyBucket{Rate: Rate{7, time.Second}, Burst: time.Hour}
+	s := l.Charge(LeakyState{}, noon, 5)
+	s = l.Charge(s, noon, math.MaxInt64/int64(time.Second)*7) // up to a fraction of the end
+	opens := l.Opens(s, noon)
+	for _, cost := range []int64{1, 1 << 40, math.MaxInt64} {
+		if s = l.Charge(s, noon, cost); l.Opens(s, noon).Before(opens) {
+			t.Errorf("charged %d: opens at %v, before that at %v", cost, l.Opens(s, noon), opens)
+		}
+		opens = l.Opens(s, noon)
+	}
+}
+
 var extreme = rapid.OneOf(
 	rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}),
 	rapid.Int64(),

@@ -165,7 +165,7 @@ func drawHistory(t *rapid.T, h subject, scale time.Duration) time.Time {
 	now := noon.Add(time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "start")))
 	latest := now
 	for range rapid.IntRange(0, 8).Draw(t, "events") {
-		cost := rapid.Int64Range(0, 60).Draw(t, "cost")
+		cost := rapid.OneOf(rapid.Int64Range(0, 3), rapid.Int64Range(0, 60)).Draw(t, "cost")
 		switch rapid.IntRange(0, 5).Draw(t, "event") {
 		case 0:
 			h.charge(now, cost)
@@ -208,9 +208,14 @@ func forEach(t *testing.T, check func(t *rapid.T, h subject, now time.Time, scal
 	}
 }
 
-// TestC49_WaitOfEveryLimitIsTheShortest: an ask repeated at RetryAt passes, a nanosecond or a millisecond before it does not.
+// TestC49_WaitOfEveryLimitIsTheShortest: an ask repeated at RetryAt passes, a nanosecond or a millisecond before it does
+// not; also of a limit that was scaled since.
 func TestC49_WaitOfEveryLimitIsTheShortest(t *testing.T) {
 	forEach(t, func(t *rapid.T, h subject, now time.Time, _ time.Duration) {
+		if rapid.Bool().Draw(t, "scaled") {
+			h, _ = h.scaled(rapid.Int64Range(100, 999).Draw(t, "permille"))
+			h.charge(now, 0)
+		}
 		cost := rapid.SampledFrom([]int64{0, 1, 42}).Draw(t, "cost")
 		waitIsShortest(t, now, func(at time.Time) Decision { return h.clone().take(at, cost) })
 	})
@@ -283,6 +288,28 @@ func TestChargeIsMonotone(t *testing.T) {
 		}
 		if got, most := less.peek(now, 0).Remaining, h.fresh().peek(now, 0).Remaining; got > most {
 			t.Fatalf("given back %d: %d remain, of %d when new", cost, got, most)
+		}
+	})
+}
+
+// TestRefundUndoesACharge: given back at once, it is as if nothing had been charged. Of an observed rate that holds for
+// what is observed; what is above the target without it delays from the charge on.
+func TestRefundUndoesACharge(t *testing.T) {
+	forEach(t, func(t *rapid.T, h subject, now time.Time, _ time.Duration) {
+		cost := rapid.Int64Range(1, 60).Draw(t, "cost")
+		opens, rests, remaining := h.opens(now), h.rests(now), h.peek(now, 0).Remaining
+		before := h.clone()
+		h.charge(now, cost)
+		h.charge(now, -cost)
+		if o, ok := h.(*held[ObservedState, ObservedRate]); ok {
+			was := before.(*held[ObservedState, ObservedRate])
+			if got, want := o.l.Observed(o.s, now), was.l.Observed(was.s, now); got != want {
+				t.Fatalf("%d observed, before that %d", got, want)
+			}
+			return
+		}
+		if !h.opens(now).Equal(opens) || !h.rests(now).Equal(rests) || h.peek(now, 0).Remaining != remaining {
+			t.Fatalf("opened at %v, now at %v; rested at %v, now at %v", opens, h.opens(now), rests, h.rests(now))
 		}
 	})
 }

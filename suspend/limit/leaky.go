@@ -152,18 +152,12 @@ func (l LeakyBucket) charge(s LeakyState, cost int64) LeakyState {
 	return s
 }
 
-// refund pulls the TAT back by n intervals, but not to before now: what was not owed is not given.
+// refund pulls the TAT back by n intervals. One that is then before now owes nothing, however far: nothing is given.
 func (l LeakyBucket) refund(s LeakyState, n int64) LeakyState {
-	if s.TAT < s.At {
-		return s
-	}
 	step, frac := mulDiv(n, int64(l.Rate.Per), 0, l.Rate.Events)
 	s.TAT, s.Frac = sub(s.TAT, step), s.Frac-frac
 	if s.Frac < 0 {
 		s.TAT, s.Frac = sub(s.TAT, 1), s.Frac+l.Rate.Events
-	}
-	if s.TAT < s.At {
-		s.TAT, s.Frac = s.At, 0
 	}
 	return s
 }

@@ -53,7 +53,7 @@ type ObservedState struct {
 	Used [observedSlots]uint32
 	At   int64 // latest instant asked at, UnixNano
 	// Sum is what all slots held right after a charge at Charged, the one whose delay ends last. The delay is computed
-	// from it when it is asked for, so that a changed limit acts at once.
+	// from it when it is asked for, so that a changed limit acts at once. Invariant: Charged <= At.
 	Charged, Sum int64
 }
 
@@ -194,18 +194,16 @@ func (l ObservedRate) target() int64 {
 func (l ObservedRate) at(s ObservedState, now int64) ObservedState {
 	at, back := settle(s.At, now)
 	slots, length := l.slots()
-	if back == 0 {
-		s.shift(sub(floorDiv(at, length), floorDiv(s.At, length)))
-	}
+	s.shift(sub(floorDiv(at, length), floorDiv(s.At, length)))
 	s.At, s.Charged = at, sub(s.Charged, back)
 	clear(s.Used[slots:]) // of a limit that had more of them
 	if s.Sum > 0 && s.sum() == 0 && l.opens(s) <= at {
-		s.Charged, s.Sum = 0, 0 // or a limit that is lowered much later would find it again
+		s.Sum = 0 // or a limit that is lowered much later would find it again
 	}
 	return s
 }
 
-// shift makes room for n slots that have begun.
+// shift makes room for n slots that have begun; none if the clock went back.
 func (s *ObservedState) shift(n int64) {
 	n = min(max(n, 0), observedSlots)
 	copy(s.Used[n:], s.Used[:])
@@ -246,9 +244,6 @@ func (s *ObservedState) refund(n int64) {
 
 // opens is the instant at which the delay ends.
 func (l ObservedRate) opens(s ObservedState) int64 {
-	if s.Sum == 0 {
-		return s.At
-	}
 	return add(s.Charged, int64(l.Throttle(s.Sum)))
 }
 

@@ -133,6 +133,21 @@ func modelThrottle(l ObservedRate, sum int64) int64 {
 	return min(max(up.Div(up, x.Denom()).Int64(), 0), int64(l.cap()))
 }
 
+// TestObservedRateCountsToTheEnd: a slot counts no further than it can, and the delay is at least W then.
+func TestObservedRateCountsToTheEnd(t *testing.T) {
+	l := ObservedRate{Rate: Rate{MaxObserved / 1000, time.Second}, Samples: 1000, Cap: MaxWindow}
+	if err := l.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	s := l.Charge(ObservedState{}, noon, 1<<33)
+	if got := l.Observed(s, noon); got != math.MaxUint32 {
+		t.Errorf("%d observed", got)
+	}
+	if wait := l.Opens(s, noon).Sub(noon); wait < l.Span() {
+		t.Errorf("a delay of %v, want at least %v", wait, l.Span())
+	}
+}
+
 // TestObservedRateGivesBack: what is given back is not observed any more, and does not delay.
 func TestObservedRateGivesBack(t *testing.T) {
 	l := ObservedRate{Rate: Rate{5, time.Second}, Samples: 10, Size: time.Second}

@@ -60,6 +60,17 @@ func TestScaledRateIsExact(t *testing.T) {
 	}
 }
 
+func TestScaledCapacity(t *testing.T) {
+	l := TokenBucket{Rate: Rate{10, time.Second}, Capacity: 500}
+	if got, ok := l.Scaled(300); !ok || got != (TokenBucket{Rate{3, time.Second}, 150}) {
+		t.Errorf("%v at 300: %v, %v", l, got, ok)
+	}
+	l.Capacity = 0 // a second's worth, whatever the rate
+	if got, ok := l.Scaled(300); !ok || got.Full() != 3 {
+		t.Errorf("%v at 300: %v, %v", l, got, ok)
+	}
+}
+
 func TestScaledUnlimited(t *testing.T) {
 	if l, ok := (TokenBucket{}).Scaled(1); !ok || l != (TokenBucket{}) {
 		t.Errorf("a token bucket: %v, %v", l, ok)

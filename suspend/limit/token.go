@@ -121,14 +121,14 @@ func (l TokenBucket) capacity() int64 {
 // at moves the state to an ask at now: refilled at the rate that was in force, then carried over to the present one. A clock
 // that went back refills nothing and takes nothing.
 func (l TokenBucket) at(s TokenState, now int64) TokenState {
-	at, back := settle(s.At, now)
+	at, _ := settle(s.At, now)
 	if l.unlimited() {
 		return TokenState{At: at} // nothing is counted, and a limit that comes back begins full
 	}
 	if s.Rate.Events == 0 {
 		return TokenState{Tokens: l.capacity(), At: at, Rate: l.Rate}
 	}
-	if elapsed := sub(at, s.At); back == 0 && elapsed > 0 {
+	if elapsed := sub(at, s.At); elapsed > 0 {
 		tokens, frac := mulDiv(elapsed, s.Rate.Events, s.Frac, int64(s.Rate.Per))
 		s.Tokens, s.Frac = add(s.Tokens, tokens), frac
 	}
