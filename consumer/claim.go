@@ -36,9 +36,7 @@ func claimOf(m *mq.Message, cell lite.Cell, requests int64) claim {
 			break
 		}
 	}
-	if m.Properties[lite.PropertyLevel] != "" {
-		c.level = int8(stamp(m, lite.PropertyLevel, 0, lite.MaxLevel))
-	}
+	c.level = int8(stamp(m, lite.PropertyLevel, unstamped, lite.MaxLevel))
 	return c
 }
 
