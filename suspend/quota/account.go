@@ -28,7 +28,7 @@ type account struct {
 	stored bool // has a record
 	dead   bool // dropped
 
-	running int64 // in flight
+	running int32 // in flight
 	res     *resolved
 	meters  []meter // as res.enforced
 	extra   *extra  // nil: as the zero extra, with the factor full
@@ -182,7 +182,7 @@ func (a *account) binds(now time.Time) (Gate, bool) {
 	}
 	closed := false
 	for i, m := range a.meters {
-		at, open := m.opens(now, a.running)
+		at, open := m.opens(now, int64(a.running))
 		if open || closed && (g.Until.IsZero() || !at.IsZero() && !at.After(g.Until)) {
 			continue
 		}

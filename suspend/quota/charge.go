@@ -54,9 +54,12 @@ func (l *Ledger) Charge(now time.Time, a Ask) Ticket {
 	return t
 }
 
-// charge charges one account: a rate as of at, all else as of now. A shadow rule is charged as if it were in force, and counts what
+// charge charges one account: a rate as of at, if something waited here, all else as of now. A shadow rule is charged as if it were in force, and counts what
 // it would have held.
 func (a *account) charge(now, at time.Time, c Cost) {
+	if !a.waited {
+		at = later(at, now.Add(-lateStep))
+	}
 	a.waited = false
 	for i, m := range a.meters {
 		k := a.res.enforced[i].kind
@@ -71,7 +74,7 @@ func (a *account) charge(now, at time.Time, c Cost) {
 	}
 	for i, m := range a.extra.shadow {
 		s := a.res.shadow[i]
-		if wouldHold(m, now, a.running, c) {
+		if wouldHold(m, now, int64(a.running), c) {
 			*s.would++
 		}
 		m.charge(now, s.kind.of(c))
@@ -119,7 +122,7 @@ func (l *Ledger) promised(now, since time.Time, accounts *path) time.Time {
 // openFrom is the instant from which an account is open, not before at; at itself for what does not open by itself.
 func (l *Ledger) openFrom(at time.Time, a *account) time.Time {
 	for _, m := range a.meters {
-		if opens, open := m.opens(at, a.running); !open && !opens.IsZero() {
+		if opens, open := m.opens(at, int64(a.running)); !open && !opens.IsZero() {
 			at = opens
 		}
 	}
@@ -156,7 +159,7 @@ func (l *Ledger) Free(now time.Time, p suspend.Place, t Ticket, s Settlement) []
 			continue
 		}
 		if m := a.adaptive(); m != nil {
-			m.observe(now, s, a.running)
+			m.observe(now, s, int64(a.running))
 		}
 		a.settle(now, amount)
 		a.running = max(a.running-1, 0)

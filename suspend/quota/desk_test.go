@@ -12,6 +12,11 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 func document(t testing.TB, text string) *policy.Document {
 	t.Helper()
+	return documentOf(t, text)
+}
+
+// documentOf is document for a property.
+func documentOf(t interface{ Fatal(...any) }, text string) *policy.Document {
 	doc, err := policy.Parse([]byte("version: 1\n" + text))
 	if err != nil {
 		t.Fatal(err)

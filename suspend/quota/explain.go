@@ -52,12 +52,12 @@ func (a *account) lines(now time.Time) []Line {
 }
 
 func (a *account) line(now time.Time, s spec, m meter) Line {
-	used, most := m.used(now, a.running)
+	used, most := m.used(now, int64(a.running))
 	line := Line{
 		Scope: a.scope.String(), Name: a.name, Limit: s.kind.String(), Value: fmt.Sprint(s.law),
 		Used: used, Max: most, From: s.from.String(),
 	}
-	at, open := m.opens(now, a.running)
+	at, open := m.opens(now, int64(a.running))
 	line.Open = open
 	if !open {
 		line.Opens = at
@@ -123,7 +123,7 @@ func (l *Ledger) squeezeLines(now time.Time, a *account) []Line {
 
 // Stats are the ledger's totals.
 func (l *Ledger) Stats() Stats {
-	s := Stats{Accounts: l.accounts(), InFlight: l.all.running}
+	s := Stats{Accounts: l.accounts(), InFlight: int64(l.all.running)}
 	would := l.wouldBefore
 	for key, n := range l.would {
 		would[key.scope][key.kind] += *n

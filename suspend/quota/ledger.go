@@ -57,7 +57,7 @@ type book struct {
 // shrinkFloor is the peak from which a map is let go when its last account is.
 const shrinkFloor = 1024
 
-// New returns a ledger in which nothing is used.
+// New returns a ledger in which nothing is used. A nil document has no rules.
 func New(doc *policy.Document) *Ledger {
 	l := &Ledger{interned: map[resolvedKey]*resolved{}, would: map[wouldKey]*int64{}}
 	l.adopt(doc)
@@ -76,6 +76,9 @@ func (l *Ledger) newAccount(t suspend.Target) *account {
 
 // adopt makes doc the policy in force.
 func (l *Ledger) adopt(doc *policy.Document) {
+	if doc == nil {
+		doc = policy.Empty()
+	}
 	l.doc = doc
 	l.gen++
 	clear(l.interned)

@@ -206,7 +206,7 @@ func (r *run) check() {
 			if a := r.find(t); t.Scope <= suspend.Row && r.parked[t] && !closed && !a.gated {
 				r.t.Fatalf("%v is open, and what waits there has no timer", t)
 			}
-			if a := r.find(t); a != nil && a.running != r.m.states[t].running || a == nil && r.m.states[t].running != 0 {
+			if a := r.find(t); a != nil && int64(a.running) != r.m.states[t].running || a == nil && r.m.states[t].running != 0 {
 				r.t.Fatalf("%v: %d in flight in the model", t, r.m.states[t].running)
 			}
 		}
