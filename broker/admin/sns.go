@@ -35,8 +35,8 @@ var (
 type SNSOptions struct {
 	// Topics are the ARNs whose messages are taken and whose subscriptions are confirmed. None: SNS is refused.
 	Topics []string
-	// Client fetches signing certificates and confirms subscriptions. Nil: one with a
-	// time-out, without redirects or proxy.
+	// Client fetches signing certificates and confirms subscriptions; it follows no
+	// redirect. Nil: one with a time-out and no proxy.
 	Client *http.Client
 	// Roots are what a signing certificate must lead to. Nil: the machine's.
 	Roots *x509.CertPool
@@ -62,16 +62,17 @@ type certificate struct {
 }
 
 func newSNSReceiver(opts SNSOptions) *snsReceiver {
-	client := opts.Client
-	if client == nil {
-		client = &http.Client{
-			Transport:     &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10},
-			Timeout:       alarmsMax,
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		}
+	client := http.Client{
+		Transport: &http.Transport{MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10},
+		Timeout:   alarmsMax,
 	}
+	if opts.Client != nil {
+		client = *opts.Client
+	}
+	// A redirect would undo the check of the URL.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &snsReceiver{
-		topics: slices.Clone(opts.Topics), client: client, roots: opts.Roots, fetches: make(chan struct{}, maxFetches),
+		topics: slices.Clone(opts.Topics), client: &client, roots: opts.Roots, fetches: make(chan struct{}, maxFetches),
 		certificates: make(map[string]certificate), seen: make(map[string]time.Time),
 	}
 }
