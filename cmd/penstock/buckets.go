@@ -38,10 +38,10 @@ func newBucketsList(env environment) *cobra.Command {
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), list)
 		}
-		t := newTable(cmd.OutOrStdout(), "BUCKET", "USER", "MODEL", "QUEUED", "OUT", "BYTES", "HELD UNTIL", "LAST ACTIVE")
+		t := newTable(cmd.OutOrStdout(), "BUCKET", "USER", "MODEL", "QUEUED", "OUT", "BYTES", "HELD UNTIL", "LAST ACTIVE", "STATUS")
 		for _, b := range list.Buckets {
 			out, held := outAndHeld(b)
-			t.row(b.Name, b.User, b.Model, number(b.Queued), number(out), number(b.Bytes), held, instant(b.LastActive))
+			t.row(b.Name, b.User, b.Model, number(b.Queued), number(out), number(b.Bytes), held, instant(b.LastActive), statusText(b.Status))
 		}
 		return t.flush()
 	}
@@ -91,6 +91,8 @@ func outAndHeld(b admin.Bucket) (out int, held string) {
 	return out, held
 }
 
+func statusText(s admin.BucketStatus) string { return strings.ReplaceAll(string(s), "_", " ") }
+
 func newBucketsShow(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show BUCKET | --user USER --model MODEL", Short: "Show one bucket and each group's place in it",
@@ -131,6 +133,7 @@ func printBucket(cmd *cobra.Command, b admin.Bucket) error {
 	t.row("offsets", fmt.Sprintf("%d to %d", b.Head, b.Tail))
 	t.row("created", instant(b.Created))
 	t.row("last active", instant(b.LastActive))
+	t.row("status", statusText(b.Status))
 	if err := t.flush(); err != nil {
 		return err
 	}

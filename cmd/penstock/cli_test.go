@@ -17,16 +17,16 @@ import (
 var canned = map[string]string{
 	"GET /api/v1/topics/requests/buckets": `{"buckets":[
 		{"name":"alice__gpt-4o","user":"alice","model":"gpt-4o","level":1,"queued":12,"bytes":6144,"head":3,"tail":15,
-		 "created":"2026-01-02T03:04:05Z","last_active":"2026-01-02T03:05:06.789Z",
+		 "created":"2026-01-02T03:04:05Z","last_active":"2026-01-02T03:05:06.789Z","status":"active",
 		 "groups":[{"group":"pool","floor":3,"queued":11,"leased":1,"returned":0,
 		   "suspend":{"scope":"bucket","name":"alice__gpt-4o","until":"2026-01-02T04:00:00Z","by":"operator","reason":"maintenance"}}]},
-		{"name":"orders","level":1,"queued":0,"bytes":0,"head":7,"tail":7,"created":"2026-01-01T00:00:00Z","last_active":"2026-01-01T00:00:01Z","groups":[]}]}`,
+		{"name":"orders","level":1,"queued":0,"bytes":0,"head":7,"tail":7,"created":"2026-01-01T00:00:00Z","last_active":"2026-01-01T00:00:01Z","status":"expiring_soon","groups":[]}]}`,
 	"GET /api/v1/topics/requests/buckets/alice__gpt-4o": `{"name":"alice__gpt-4o","user":"alice","model":"gpt-4o","level":1,"queued":12,"bytes":6144,
-		"head":3,"tail":15,"created":"2026-01-02T03:04:05Z","last_active":"2026-01-02T03:05:06.789Z",
+		"head":3,"tail":15,"created":"2026-01-02T03:04:05Z","last_active":"2026-01-02T03:05:06.789Z","status":"active",
 		"groups":[{"group":"pool","floor":3,"queued":11,"leased":1,"returned":0,
 		   "suspend":{"scope":"bucket","name":"alice__gpt-4o","until":"2026-01-02T04:00:00Z","by":"operator","reason":"maintenance"}}]}`,
 	"GET /api/v1/topics/requests/buckets/orders": `{"name":"orders","level":1,"queued":0,"bytes":0,"head":7,"tail":7,
-		"created":"2026-01-01T00:00:00Z","last_active":"2026-01-01T00:00:01Z","groups":[]}`,
+		"created":"2026-01-01T00:00:00Z","last_active":"2026-01-01T00:00:01Z","status":"expiring_soon","groups":[]}`,
 	"POST /api/v1/topics/requests/buckets/orders/purge": `{"purged":3}`,
 	"GET /api/v1/groups/pool/suspends": `{"suspends":[
 		{"scope":"bucket","name":"alice__gpt-4o","until":"2026-01-02T04:00:00Z","by":"operator","reason":"maintenance"},
