@@ -78,13 +78,11 @@ func ceilDiv(a, b int64) int64 {
 	return (a-1)/b + 1
 }
 
-// begin is the instant at which the n-th span of a length after the epoch begins, or the nearest int64.
+// begin is the instant at which the n-th span of a length after the epoch begins; MaxInt64 if that does not fit.
+// REQUIRES: length > 0, and the n-th span is later than some instant, so it does not lie before all of them.
 func begin(n, length int64) int64 {
-	switch {
-	case n > math.MaxInt64/length:
+	if n > math.MaxInt64/length {
 		return math.MaxInt64
-	case n < math.MinInt64/length:
-		return math.MinInt64
 	}
 	return n * length
 }

@@ -298,6 +298,7 @@ func TestRefundUndoesACharge(t *testing.T) {
 	forEach(t, func(t *rapid.T, h subject, now time.Time, _ time.Duration) {
 		cost := rapid.Int64Range(1, 60).Draw(t, "cost")
 		opens, rests, remaining := h.opens(now), h.rests(now), h.peek(now, 0).Remaining
+		h.charge(now, 0)
 		before := h.clone()
 		h.charge(now, cost)
 		h.charge(now, -cost)
@@ -307,6 +308,12 @@ func TestRefundUndoesACharge(t *testing.T) {
 				t.Fatalf("%d observed, before that %d", got, want)
 			}
 			return
+		}
+		if l, ok := h.(*held[LeakyState, LeakyBucket]); ok && rests.After(now) {
+			was := before.(*held[LeakyState, LeakyBucket]) // to the fraction of a nanosecond
+			if l.s.TAT != was.s.TAT || l.s.Frac != was.s.Frac {
+				t.Fatalf("owed %+v, now %+v", was.s, l.s)
+			}
 		}
 		if !h.opens(now).Equal(opens) || !h.rests(now).Equal(rests) || h.peek(now, 0).Remaining != remaining {
 			t.Fatalf("opened at %v, now at %v; rested at %v, now at %v", opens, h.opens(now), rests, h.rests(now))

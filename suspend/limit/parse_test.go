@@ -66,7 +66,7 @@ func TestParseLimits(t *testing.T) {
 func TestParseLimitsRefuses(t *testing.T) {
 	for kind, inputs := range map[string]string{
 		"leaky":       "|0|unlimited|5/s burst|5/s burst 0s|5/s burst -1s|5/s burst 5|5/s 5s|5/s burst 1s burst 1s|5/s cap 1s|5kB/s|5/s burst 800h",
-		"token":       "|-1|5/s burst 0|5/s burst -1|5/s burst x|0/s|5/s samples 3|5XB/s|10GiB/ms|9999999999GB/s|5/s burst 2000GB|B/s",
+		"token":       "|-1|5/s burst 0|5/s burst -1|5/s burst x|0/s|5/s samples 3|5XB/s|10GiB/ms|9999999999GB/s|17592186044421MiB/s|5/s burst 2000GB|B/s",
 		"observed":    "|unlimited|5/s samples 0|5/s samples 3601|5/s samples -1|5/s size 1us|5/s cap -1s|5/s samples 3600 size 1h|1000000000/ms|5/s samples 99999999999999",
 		"tokens":      "|5|0/1m|-5/1m|5/1us|5/800h|1000000000001/1m",
 		"concurrency": "|-1|x|1.5|1000000000001|8 at once",
