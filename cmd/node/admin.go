@@ -28,10 +28,16 @@ func (n *Node) startAdmin(ctx context.Context, s *steering) error {
 		}
 		return nil
 	}}}, n.checks...)
-	handler := admin.New(admin.Options{
+	opts := admin.Options{
 		Broker: n.broker, Recorder: &n.recorder, Registry: n.registry, Checks: checks, Log: n.log.With("part", "admin"),
-		Policy: &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store},
-	})
+		Policy:     &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store},
+		AlarmToken: string(n.opts.AlarmToken), SNS: admin.SNSOptions{Topics: n.opts.SNSTopics},
+	}
+	if s.signals != nil {
+		opts.Signals = s.signals
+		admin.RegisterSignals(n.registry, s.signals)
+	}
+	handler := admin.New(opts)
 	ln, err := listen(ctx, "admin", n.opts.Admin)
 	if err != nil {
 		return err

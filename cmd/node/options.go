@@ -83,10 +83,18 @@ type Options struct {
 	// MaxBody bounds a request's body and a message's.
 	MaxBody Size `mapstructure:"max-body"`
 
-	// Policy and Keys are files: the limits, and the users' API keys (hashed). No
-	// policy file means no limits.
+	// Policy is the limits, a file or a directory of files. Empty: what penstock policy
+	// apply put in force, which is kept in NATS.
 	Policy string `mapstructure:"policy"`
-	Keys   string `mapstructure:"keys"`
+	// Keys is the file of the users' API keys (hashed).
+	Keys string `mapstructure:"keys"`
+	// AlarmTokenEnv names the environment variable that holds the token which who posts
+	// alarms to the admin port has to show. AlarmToken is its value, which the command
+	// reads; it is never printed. Empty: no token is asked for.
+	AlarmTokenEnv string `mapstructure:"alarm-token-env"`
+	AlarmToken    Key    `mapstructure:"-"`
+	// SNSTopics are the ARNs of Amazon SNS whose alarms are taken. None: SNS is refused.
+	SNSTopics []string `mapstructure:"sns-topics"`
 
 	// RequestTimeout is how long a caller waits that names no time, AsyncTimeout how
 	// long an asynchronous request may take; MaxTimeout bounds what a caller may name.

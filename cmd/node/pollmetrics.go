@@ -14,15 +14,15 @@ type pollCollector struct {
 
 func registerPoller(r prometheus.Registerer, p *live.Poller) {
 	desc := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("penstock_signal_"+name, help, []string{"signal", "target"}, nil)
+		return prometheus.NewDesc("penstock_poll_"+name, help, []string{"signal", "target"}, nil)
 	}
 	r.MustRegister(&pollCollector{
 		poller: p,
 		factor: desc("factor", "What the polled signal leaves of its target's limits, 0 to 1."),
 		value:  desc("value", "The metric as it was read last."),
 		stale:  desc("stale", "1 when the signal has stopped coming and its documented default is in force."),
-		polls:  desc("polls_total", "Reads of the metric."),
-		fails:  desc("poll_failures_total", "Reads that failed."),
+		polls:  desc("reads_total", "Reads of the metric."),
+		fails:  desc("failures_total", "Reads that failed."),
 		age:    desc("read_timestamp_seconds", "When the metric was read last, in Unix time; 0: never."),
 	})
 }

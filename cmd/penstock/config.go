@@ -177,6 +177,12 @@ func addModels(o *node.Options, flags *pflag.FlagSet, env environment) error {
 		}
 	}
 	var faults []error
+	if o.AlarmTokenEnv != "" {
+		o.AlarmToken = node.Key(env[o.AlarmTokenEnv])
+		if o.AlarmToken == "" {
+			faults = append(faults, fmt.Errorf("%w: alarm-token-env: variable %s is not set", node.ErrOptions, o.AlarmTokenEnv))
+		}
+	}
 	for i := range o.Models {
 		m := &o.Models[i]
 		if m.KeyEnv == "" {

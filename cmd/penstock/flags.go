@@ -35,7 +35,9 @@ func addServerFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.Bool("auto-create", def.AutoCreate, "make unknown parent topics and groups on first use")
 	fs.String("topic", def.Topic, "parent topic of requests")
 	fs.String("group", def.Group, "consumer group of the pool")
-	fs.String("policy", def.Policy, "policy `file`; none means no limits")
+	fs.String("policy", def.Policy, "policy `file` or directory (default what policy apply put in force)")
+	fs.String("alarm-token-env", def.AlarmTokenEnv, "environment `variable` with the token for posting alarms")
+	fs.StringSlice("sns-topics", def.SNSTopics, "`ARNs` of SNS topics whose alarms are taken")
 	fs.Duration("grace", def.Grace, "how long running requests may take to finish at stop")
 }
 
