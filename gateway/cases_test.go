@@ -245,6 +245,30 @@ func TestCrowdNeverRises(t *testing.T) {
 	}
 }
 
+// Users who are refused one after the other are a crowd too, and each keeps its share over new connections.
+func TestCrowdOfUsers(t *testing.T) {
+	var w crowd
+	until := t0.Add(time.Hour)
+	shares := map[int]int{} // of each user, in tenths of the spread
+	parts := map[int]bool{}
+	for round := range 2 {
+		for i := range 100 { // each user twice in a row
+			u := i / 2
+			now := t0.Add(time.Duration(100*round+i) * time.Second)
+			who := caller{who: mix(fmt.Sprint("who", u)), conn: rand.Uint64()}
+			left := until.Sub(now)
+			part := int(float64(w.wait(now, until, who)-left) / float64(left) * 50)
+			if before, again := shares[u]; again && part != before {
+				t.Errorf("round %d: user %d has share %d, and %d before", round, u, part, before)
+			}
+			shares[u], parts[part] = part, true
+		}
+	}
+	if len(parts) < 8 {
+		t.Errorf("50 users share %d of 10 parts of the spread", len(parts))
+	}
+}
+
 // Enforced, a window refuses what is over it; in shadow it counts the same and refuses nothing.
 func TestC89_RefusalsAreCountedOnEveryPath(t *testing.T) {
 	for _, tt := range []struct {

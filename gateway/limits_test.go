@@ -136,6 +136,13 @@ func TestRateLimitFields(t *testing.T) {
 	if a := r.ask(http.MethodGet, "/v1/models", ""); a.header.Get("RateLimit") != "" {
 		t.Errorf("%v", a.header)
 	}
+
+	free := newRig(t, nil)
+	got = free.chat(chatBody)
+	must(t, free.take().Answer(200, theirs, []byte("{}"), reply.Usage{}))
+	if a := receive(t, got, "no answer"); a.header.Get("RateLimit") != "" || a.header.Get("RateLimit-Policy") != "" {
+		t.Errorf("the model's own: %v", a.header)
+	}
 }
 
 func TestRateLimitOfAQueue(t *testing.T) {

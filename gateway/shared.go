@@ -186,8 +186,8 @@ func decodeWindow(data []byte) (limit.WindowState, error) {
 		return limit.WindowState{}, fmt.Errorf("read window: %d bytes that are no account of version %d", len(data), windowVersion)
 	}
 	s := limit.WindowState{
-		At:   int64(binary.BigEndian.Uint64(data[1:])), //nolint:gosec // as it was written
-		Used: int64(binary.BigEndian.Uint64(data[9:])), //nolint:gosec // as it was written
+		At:   int64(binary.BigEndian.Uint64(data[1:])),
+		Used: int64(binary.BigEndian.Uint64(data[9:])),
 	}
 	if s.Used < 0 {
 		return limit.WindowState{}, fmt.Errorf("read window: %d are used", s.Used)

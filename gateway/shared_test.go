@@ -97,9 +97,16 @@ func TestRefusedTakesNoGrant(t *testing.T) {
 	a := sharing(t, nc)
 	q := askOf("u", policy.Limits{})
 	q.windows[suspend.Row], q.windows[suspend.Column] = month(2), month(10)
+	next := sharing(t, nc) // it knows nothing of what a let in
 	for i := range 20 {
 		if _, err := a.admit(t.Context(), q); (err == nil) != (i < 2) {
 			t.Fatalf("ask %d: %v", i, err)
+		}
+		if i < 2 {
+			continue
+		}
+		if _, err := next.admit(t.Context(), q); !errors.Is(err, errRate) {
+			t.Fatalf("ask %d of another gateway: %v", i, err)
 		}
 	}
 	if n := a.sharedUsed(t, suspend.Target{Scope: suspend.Column, Name: "m"}); n != 2 {
