@@ -141,7 +141,7 @@ func newPolicyHistory(env environment) *cobra.Command {
 		for _, v := range list.Versions {
 			comment := v.Comment
 			if v.From > 0 {
-				comment = strings.TrimSpace(fmt.Sprintf("rollback to %d %s", v.From, comment))
+				comment = strings.TrimSuffix(fmt.Sprintf("rollback to %d: %s", v.From, comment), ": ")
 			}
 			t.row(strconv.FormatUint(v.Revision, 10), instant(v.At), v.Author, comment)
 		}
@@ -239,7 +239,7 @@ func printConsidered(w io.Writer, considered []policy.Considered, all bool) erro
 			shadow = ", in shadow: counted, not enforced"
 		}
 		fmt.Fprintf(w, "\n%s %s: %s (%s%s)\n", x.Section, x.Limit, x.Value, x.From, shadow)
-		t := newTable(w, "  LEVEL", "RULE", "LINE", "VALUE", "")
+		t := newTable(w, "  LEVEL", "RULE", "LINE", "VALUE", "WHY")
 		for _, s := range x.Steps {
 			t.row("  "+s.Level, s.Rule, lineOf(s.File, s.Line), s.Value, s.Why)
 		}
@@ -395,7 +395,7 @@ func printChanges(w io.Writer, changes []policy.Change) error {
 		_, err := fmt.Fprintln(w, "no rule differs")
 		return err
 	}
-	t := newTable(w, "SECTION", "RULE", "", "OLD", "NEW")
+	t := newTable(w, "SECTION", "RULE", "CHANGE", "OLD", "NEW")
 	for _, x := range changes {
 		name := x.Name
 		if x.Shadow {
