@@ -25,7 +25,7 @@ type output struct {
 	has       bool   // whether there was some of an answer
 }
 
-func newOutput(opts Options, attempt int, req reply.Request, first func()) *output {
+func newOutput(opts Options, endings *reply.Endings, attempt int, req reply.Request, first func()) *output {
 	o := &output{id: req.ID, attempt: attempt, first: first}
 	if req.Async {
 		o.store, o.collector = opts.Store, reply.NewCollector(0)
@@ -36,6 +36,7 @@ func newOutput(opts Options, attempt int, req reply.Request, first func()) *outp
 		req.Reply = ""
 	}
 	o.writer = reply.NewWriter(opts.NATS, req, attempt)
+	o.writer.Remember(endings)
 	o.Sink = o.writer
 	return o
 }

@@ -31,6 +31,7 @@ type Pool struct {
 	limiter *limiter
 	slots   *modelSlots
 	cancels *reply.Cancels // nil without NATS; set by Run before the first message
+	endings *reply.Endings // as cancels
 	ran     atomic.Bool
 	// stopping ends when Run's ctx does: whoever waits gives its message back. Set by Run before the first message.
 	stopping context.Context
@@ -60,6 +61,8 @@ func (p *Pool) Run(ctx context.Context) error {
 		}
 		defer cancels.Close() //nolint:errcheck // the connection's end does as well
 		p.cancels = cancels
+		p.endings = reply.NewEndings(p.opts.NATS)
+		defer p.endings.Close()
 	}
 	stopping, stop := context.WithCancel(ctx)
 	p.stopping = stopping

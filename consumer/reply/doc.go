@@ -14,7 +14,8 @@
 //
 // The gateway writes the subject penstock.reply.<gateway>.<request> into the message; whoever runs the message publishes
 // frames there. NATS delivers at most once, so each frame of the answer has a sequence number and the reader turns a
-// gap into an error frame: bytes are missing loudly or not at all.
+// gap into an error frame: bytes are missing loudly or not at all. A last frame that is lost with its connection shows no
+// gap; for it the writer's side says afterwards that there was one ([Endings]).
 //
 //	Started                         optional, no sequence number: a worker has the request now
 //	Head 0 · Chunk 1 … n · End n+1  an answer as it comes

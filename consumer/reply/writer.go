@@ -33,6 +33,7 @@ type Writer struct {
 	seq     uint64    // of the next frame
 	phase   phase
 	size    int // most bytes of body in one frame
+	endings *Endings
 }
 
 type phase uint8
@@ -152,6 +153,9 @@ func (w *Writer) Fail(f Failure) error {
 func (w *Writer) next(f Frame) error {
 	seq := w.seq
 	w.seq++
+	if f.Kind == End || f.Kind == Error || f.Kind == kindAnswer {
+		defer w.ended()
+	}
 	return w.publish(seq, f)
 }
 
