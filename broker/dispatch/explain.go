@@ -194,7 +194,7 @@ func (m *Machine) closedLimit(now time.Time, c *cursor) (quota.Gate, bool) {
 	for _, t := range wideTargets(place) {
 		take(m.lookWide(now, c.g, t))
 	}
-	if off, ok := c.pick(); ok {
+	if off, ok := c.pick(); ok && !found { // as in choose: who does not fit is parked by the ledger
 		g, fits := c.g.ledger.Fits(now, m.ask(c, off))
 		take(g, !fits)
 	}

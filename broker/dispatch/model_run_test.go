@@ -25,12 +25,12 @@ func runModel(t *rapid.T) {
 	} else {
 		groups[1].Unlimited = rapid.IntRange(0, 3).Draw(t, "unlimited") == 0
 	}
-	signals := rapid.IntRange(0, 2).Draw(t, "signals") == 0
 	p := &model{
 		t: t, r: newRig(t, TopicConfig{TTL: 5 * time.Minute}, groups...), groups: map[GroupID]GroupConfig{},
 		buckets: map[string]*modelBucket{}, holds: map[holdKey]time.Time{}, subs: map[subscriptionKey]*modelSub{},
 		seen: map[string]time.Time{}, waiters: map[*Waiter]*modelWaiter{}, ledgers: map[GroupID]*quota.Ledger{},
 	}
+	p.signals = rapid.IntRange(0, 2).Draw(t, "signals") == 0
 	for _, g := range groups {
 		p.groups[g.ID] = g
 		p.ledgers[g.ID] = quota.New(policy.Empty())
@@ -196,7 +196,7 @@ func runModel(t *rapid.T) {
 		},
 		"policy": p.setPolicy,
 		"signal": func(t *rapid.T) {
-			if signals {
+			if p.signals {
 				p.setSignal(t)
 			}
 		},
@@ -317,7 +317,7 @@ func runModel(t *rapid.T) {
 		},
 		"restart": func(t *rapid.T) {
 			p.turn()
-			if signals {
+			if p.signals {
 				return // how far a factor had risen is not kept
 			}
 			p.r.m = p.r.disk.start(p.r.now)
