@@ -409,3 +409,46 @@ columns: [{model: m, tokens: 100/1m}, {model: slots, in_flight: 3}]
 		t.Error("fairness counts tokens and nobody asks for them")
 	}
 }
+
+// TestDueNamesOnlyWhatTurned: a unit that stays closed while its factor moves is nobody's business.
+func TestDueNamesOnlyWhatTurned(t *testing.T) {
+	d := newDesk(document(t, `columns: [{model: m, rate: 1/10s}]`))
+	d.SetSignal(d.now, signal.Signal{Target: column, Source: "a", Permille: 500, At: d.now, Kind: signal.Manual})
+	d.tick()
+	d.try(one(place("u", "m", 1)))
+	d.DropSignal(d.now, column, "a")
+	d.tick()
+	for range 20 {
+		next, ok := d.Next()
+		if !ok {
+			t.Fatal("no timer")
+		}
+		d.now = next
+		if target, ok := d.Due(d.now); ok {
+			if d.Look(d.now, target); d.now.Before(start.Add(5 * time.Second)) {
+				t.Fatalf("%v came out of Due after %v, closed as before", target, d.now.Sub(start))
+			}
+			return
+		}
+	}
+}
+
+// TestALiftedLimitLeavesNoTimer: a cell that waited a day for a rule that is gone does not stay in memory for the day.
+func TestALiftedLimitLeavesNoTimer(t *testing.T) {
+	d := newDesk(document(t, `limits: [{user: u, rate: 1/24h}]`))
+	p := place("u", "m", 1)
+	ticket, _ := d.try(one(p))
+	d.free(p, ticket, Settlement{})
+	if _, ok := d.try(one(p)); ok {
+		t.Fatal("two a day")
+	}
+	d.SetPolicy(d.now, policy.Empty())
+	d.tick()
+	if g, closed := d.Narrow(d.now, p); closed {
+		t.Fatalf("closed by %+v under no rule", g)
+	}
+	d.to(d.now.Add(time.Minute))
+	if n := d.Stats().Accounts; n != 1+levels {
+		t.Errorf("%d accounts after a minute", n)
+	}
+}

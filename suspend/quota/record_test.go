@@ -212,3 +212,21 @@ func FuzzTicket(f *testing.F) {
 		}
 	})
 }
+
+// TestARecordUnderAnotherPolicy: the rule changed while the broker was down. What is owed is converted once.
+func TestARecordUnderAnotherPolicy(t *testing.T) {
+	d := newDesk(document(t, `limits: [{user: u, rate: 1/s}]`))
+	p := place("u", "m", 1)
+	d.Charge(d.now, Ask{Place: p, Cost: Cost{Requests: 20}})
+	l := New(document(t, `limits: [{user: u, rate: 10/s}]`))
+	d.Dirty(func(r Record) {
+		if err := l.Restore(start, r); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, at := range []time.Duration{0, time.Second, 1900 * time.Millisecond} {
+		if g, closed := l.Narrow(start.Add(at), p); !closed || !g.Until.Equal(start.Add(2*time.Second)) {
+			t.Errorf("after %v: closed %v until %v, want 2 s", at, closed, g.Until.Sub(start))
+		}
+	}
+}
