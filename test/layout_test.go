@@ -111,6 +111,9 @@ var layout = map[string]row{
 	"scripts/tools/protogen": {
 		rank: "5", modules: []string{"github.com/bufbuild/protocompile", "google.golang.org/protobuf"},
 	},
+	"cmd/sim": {
+		rank: "5", project: []string{"broker/dispatch", "broker/lite", "suspend/..."},
+	},
 	"cmd/node":      {rank: "5", project: anything, modules: anything},
 	"cmd/bench":     {rank: "5", project: anything, modules: anything},
 	"cmd/penstock":  {rank: "5", project: anything, modules: anything},

@@ -280,8 +280,12 @@ func TestPolicy(t *testing.T) {
 	}
 	var c admin.Cell
 	f.want(http.StatusOK, "GET", "/api/v1/policy?user=alice&model=m", "", &c)
-	if len(c.Limits) != 4 || c.Limits[0].Value != "5/s" || c.Limits[0].From != "user+model" || c.Limits[2].Value != "10" {
-		t.Errorf("limits of the cell are %+v", c)
+	got := map[string]string{}
+	for _, l := range c.Limits {
+		got[l.Limit] = l.Value + " from " + l.From
+	}
+	if got["rate"] != "5/s from user+model" || got["depth"] != "10 from default user+default model" || got["window"] != "unlimited from none" {
+		t.Errorf("limits of the cell are %v", got)
 	}
 }
 

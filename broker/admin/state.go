@@ -20,6 +20,7 @@ type stateCollector struct {
 	// Immutable after newStateCollector.
 	buckets, resident, messages, bytes                    *prometheus.Desc
 	ready, parked, leases, returned, waiters, holds, subs *prometheus.Desc
+	accounts, inFlight, held, wouldHold                   *prometheus.Desc
 	disk, log, memTable, tables                           *prometheus.Desc
 	compactions, syncs, syncsSkipped                      *prometheus.Desc
 }
@@ -42,6 +43,11 @@ func newStateCollector(b *broker.Broker) *stateCollector {
 		waiters:  desc("broker_waiters", "Polls that are parked.", "topic", "group"),
 		holds:    desc("broker_suspends", "Suspends in force.", "topic", "group"),
 		subs:     desc("broker_subscriptions", "Exact lite subscriptions.", "topic", "group"),
+
+		accounts:  desc("limit_accounts", "Cells, rows, columns and levels that owe something to a limit, or have messages out.", "topic", "group"),
+		inFlight:  desc("limit_in_flight", "Messages out that limits count.", "topic", "group"),
+		held:      desc("limit_held_total", "Times that a gate was found closed by a limit.", "topic", "group", "scope", "limit"),
+		wouldHold: desc("limit_would_hold_total", "Times that a rule in shadow would have held a message.", "topic", "group", "scope", "limit"),
 
 		disk:         desc("store_disk_bytes", "Files of the store that are in use."),
 		log:          desc("store_log_bytes", "Of which its log."),
@@ -69,8 +75,8 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	counter := func(d *prometheus.Desc, v float64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v)
+	counter := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 	}
 	gauge(c.disk, float64(stats.Store.DiskBytes))
 	gauge(c.log, float64(stats.Store.LogBytes))
@@ -93,6 +99,14 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 			gauge(c.waiters, float64(g.Waiters), t.Topic, name)
 			gauge(c.holds, float64(g.Holds), t.Topic, name)
 			gauge(c.subs, float64(g.Subscriptions), t.Topic, name)
+			gauge(c.accounts, float64(g.Quota.Accounts), t.Topic, name)
+			gauge(c.inFlight, float64(g.Quota.InFlight), t.Topic, name)
+			for _, n := range g.Quota.Held {
+				counter(c.held, float64(n.N), t.Topic, name, n.Scope.String(), n.Limit)
+			}
+			for _, n := range g.Quota.WouldHold {
+				counter(c.wouldHold, float64(n.N), t.Topic, name, n.Scope.String(), n.Limit)
+			}
 		}
 	}
 }

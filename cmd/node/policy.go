@@ -88,7 +88,7 @@ func (n *Node) startPoller(s *steering) {
 	poller := live.NewPoller(live.PollerOptions{
 		Current: s.policy.Current, Changed: s.policy.Changed, Signals: s.signals, Logger: n.log.With("part", "signals"),
 	})
-	registerPoller(n.registry, poller)
+	admin.RegisterPoller(n.registry, poller)
 	n.run(base, "poller", poller.Run)
 }
 
