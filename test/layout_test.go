@@ -114,9 +114,9 @@ var layout = map[string]row{
 	"cmd/sim": {
 		rank: "5", project: []string{"broker/dispatch", "broker/lite", "suspend/..."},
 	},
-	"cmd/node":      {rank: "5", project: anything, modules: anything},
-	"cmd/bench":     {rank: "5", project: anything, modules: anything},
-	"cmd/penstock":  {rank: "5", project: anything, modules: anything},
+	"cmd/node":     {rank: "5", project: anything, modules: anything},
+	"cmd/bench":    {rank: "5", project: anything, modules: anything},
+	"cmd/penstock": {rank: "5", project: anything, modules: anything},
 }
 
 // TestImportsFollowTheTable reads the imports of every file that is built, tests
