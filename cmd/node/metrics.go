@@ -9,6 +9,7 @@ import (
 	"github.com/penstockmq/penstock/consumer"
 	"github.com/penstockmq/penstock/consumer/forward"
 	"github.com/penstockmq/penstock/gateway"
+	"github.com/penstockmq/penstock/suspend"
 )
 
 // waitBuckets are seconds: a request may be answered in a millisecond or wait an hour.
@@ -57,13 +58,31 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"recalled_total", "Requests taken out of their bucket again.", m.Recalled.Load},
 		{"cancelled_total", "Requests cancelled at a worker or on their way to it.", m.Cancelled.Load},
 		{"broken_total", "Answers that broke off after their first byte.", m.Broken.Load},
+		{"refused_full_total", "Of the refused: by a full bucket.", m.Full.Load},
+		{"would_refuse_total", "Requests let in that a rule in shadow would have refused.", m.WouldRefuse.Load},
+		{"would_fill_total", "Of those: by a depth in shadow.", m.WouldFill.Load},
+		{"windows_alone_total", "Windows that this gateway counted alone, because the account of all could not be reached.", m.Alone.Load},
+		{"unexplained_total", "Questions why a request waits that nobody could answer.", m.Unexplained.Load},
 	})
+	byScope(r, "refused_limit_total", "Of the refused: by the window of a scope.", &m.Limited)
+	byScope(r, "would_limit_total", "Of those that would have been refused: by the window of a scope in shadow.", &m.WouldLimit)
 	gauges(r, "gateway", []counter{
 		{"active_requests", "Requests being answered now.", m.Active.Load},
 		{"cells", "Users and models that are remembered.", func() int64 { return int64(g.Stats().Cells) }},
+		{"window_accounts", "Windows of which something is used.", func() int64 { return int64(g.Stats().Accounts) }},
 		{"queued_requests", "Requests of this gateway that wait in buckets.", func() int64 { return g.Stats().Queued }},
 		{"reply_streams", "Reply streams that are open.", func() int64 { return int64(g.Stats().Streams) }},
 	})
+}
+
+// byScope adds a counter of the gateway for each scope.
+func byScope(r prometheus.Registerer, name, help string, n *gateway.ByScope) {
+	for scope := range n {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "penstock", Subsystem: "gateway", Name: name, Help: help,
+			ConstLabels: prometheus.Labels{"scope": suspend.Scope(scope).String()},
+		}, func() float64 { return float64(n[scope].Load()) }))
+	}
 }
 
 // counter is a number that is read at each scrape.

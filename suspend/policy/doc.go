@@ -67,8 +67,7 @@
 // by itself. All that hold (the cell's own, and those of its row, column, level and broker) apply together.
 //
 // A rule with shadow: true is never enforced. Shadow rules have a precedence of their own: they are resolved among
-// themselves, and one selector may have a rule of each sort. Outside of limits and in shadow, a window is asked at
-// release.
+// themselves, and one selector may have a rule of each sort.
 //
 // # Signals and alarms
 //

@@ -106,8 +106,11 @@ func (s Section) allowed(shadow bool) Kinds {
 	if s != Columns {
 		kinds &^= KindAdaptive
 	}
-	if s == Cells && !shadow {
+	if s == Cells {
 		kinds |= cellOnly
+	}
+	if shadow {
+		kinds &^= neverShadow
 	}
 	return kinds
 }

@@ -57,7 +57,7 @@ func (rp *ruleParser) limit(k *limitKey) {
 	s, ok := rp.scalar(k.name)
 	switch {
 	case !ok:
-	case r.Shadow && cellOnly.Has(k.kind):
+	case r.Shadow && neverShadow.Has(k.kind):
 		rp.wrong(k.name, "holds nothing back, so there is nothing to count in shadow")
 	case k.refines != "" && !r.limits(k.kind):
 		if rp.good() { // else the limit is there, and wrong

@@ -81,7 +81,7 @@ func TestParseRefuses(t *testing.T) {
 		{"weight unlimited", head + "  - {user: a, weight: unlimited}\n", []string{`3|limits[0].weight|"unlimited" is not a whole number`}},
 		{"weight of 1001", head + "  - {user: a, weight: 1001}\n", []string{"3|limits[0].weight|is 1001, it must be from 1 to 1000"}},
 		{"shadow of maybe", head + "  - {user: a, rate: 1/s, shadow: maybe}\n", []string{`3|limits[0].shadow|is "maybe", want true or false`}},
-		{"depth in shadow", head + "  - {user: a, depth: 1, shadow: true}\n", []string{"3|limits[0].depth|nothing to count in shadow"}},
+		{"weight in shadow", head + "  - {user: a, weight: 1, shadow: true}\n", []string{"3|limits[0].weight|nothing to count in shadow"}},
 		{
 			"selector twice in shadow", head + "  - {user: a, rate: 1/s}\n  - {user: a, rate: 1/s, shadow: true}\n  - {user: a, rate: 2/s, shadow: true}\n",
 			[]string{`5|limits[2]|user "a" has a rule in shadow already in line 4`},

@@ -59,6 +59,9 @@ const (
 	// cellOnly are the kinds that make no sense for many cells together.
 	cellOnly = KindDepth | KindDepthBytes | KindDeadline | KindWeight
 
+	// neverShadow are those of them that refuse and hold nothing, so there is nothing to count.
+	neverShadow = KindDeadline | KindWeight
+
 	allKinds = gates | cellOnly
 	// cellKinds are those that a cell may have.
 	cellKinds = allKinds &^ KindAdaptive

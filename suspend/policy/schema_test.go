@@ -79,7 +79,7 @@ func TestSchemaAgreesWithParser(t *testing.T) {
 		"limits: []", "version: 2", "version: 1\nlimit: []", "version: 1\ncost: euros", "version: 1\ndefault_level: 4",
 		"version: 1\nlimits: [{rate: 1/s}]", "version: 1\nlimits: [{user: a, rat: 1/s}]", "version: 1\nlimits: [{user: a, rate: 5}]",
 		"version: 1\nlimits: [{user: a, rate: 5/w}]", "version: 1\nlimits: [{user: '', rate: 5/s}]", "version: 1\nlimits: [{user: 7, rate: 5/s}]",
-		"version: 1\nlimits: [{user: a, burst: 5s}]", "version: 1\nlimits: [{user: a, depth: 0}]", "version: 1\nlimits: [{user: a, depth: 1, shadow: true}]",
+		"version: 1\nlimits: [{user: a, burst: 5s}]", "version: 1\nlimits: [{user: a, depth: 0}]", "version: 1\nlimits: [{user: a, weight: 1, shadow: true}]",
 		"version: 1\nlimits: [{user: a, weight: unlimited}]", "version: 1\nlimits: [{user: a, adaptive: unlimited}]",
 		"version: 1\nrows: [{user: a, window: 1/s, window_at: gateway}]", "version: 1\nlevels: [{level: 4, rate: 1/s}]",
 		"version: 1\ncolumns: [{model: a, adaptive: {}}]", "version: 1\ncolumns: [{model: a, adaptive: {max: 3, decrease: 1}}]",
