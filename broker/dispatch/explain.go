@@ -34,6 +34,9 @@ var waitNames = [...]string{"queued", "out", "held", "limited", "in_flight_full"
 
 func (s WaitState) String() string { return waitNames[min(int(s), len(waitNames)-1)] }
 
+// limitSignal is what package quota calls the limit of a unit that signals have closed.
+const limitSignal = "signal"
+
 // Explanation says why a message waits. What it says of the gate is about the head of
 // the bucket, which the others wait for.
 type Explanation struct {
@@ -91,7 +94,7 @@ func (m *Machine) Explain(now time.Time, id GroupID, name string, off Offset) (E
 	x.EstimatedStart = m.estimate(now, c, &x)
 	if x.Position > 0 {
 		x.State = WaitQueued
-		x.Opens = fmt.Sprintf("%d before it go first; for the next of them: %s", x.Position, x.Opens)
+		x.Opens = fmt.Sprintf("%d before it go first; their next waits until %s", x.Position, x.Opens)
 	}
 	return x, true
 }
@@ -141,7 +144,7 @@ func (m *Machine) explainHead(now time.Time, c *cursor, x *Explanation) {
 	switch {
 	case c.leased >= c.inFlight:
 		x.State, x.Since = WaitFull, time.Time{}
-		x.Opens = fmt.Sprintf("one of the %d messages of the bucket that are out ends; at most %d may be out", c.leased, c.inFlight)
+		x.Opens = fmt.Sprintf("a message of the bucket that is out ends: %d of at most %d are", c.leased, c.inFlight)
 		return
 	case !c.waits():
 		x.State = WaitQueued
@@ -159,20 +162,20 @@ func (m *Machine) explainHead(now time.Time, c *cursor, x *Explanation) {
 		x.Opens = fmt.Sprintf("the suspend of %v ends or is lifted", x.Hold.Target)
 	default:
 		x.State = WaitReady
-		x.Opens = "its turn, and a consumer that asks"
+		x.Opens = "its turn comes and a consumer asks"
 	}
 }
 
 func openedBy(g quota.Gate) string {
 	switch {
 	case g.Never:
-		return fmt.Sprintf("nothing: it costs more than the %s of %v ever gives, and becomes a dead letter at its turn", g.Limit, g.Of)
-	case g.Limit == "signal":
-		return fmt.Sprintf("the load signal on %v rises", g.Of)
+		return fmt.Sprintf("never: it costs more than the %s of %v ever gives, and becomes a dead letter at its turn", g.Limit, g.Of)
+	case g.Limit == limitSignal:
+		return fmt.Sprintf("the load signals let %v go again", g.Of)
 	case g.Until.IsZero():
-		return fmt.Sprintf("a message of %v that is out ends (%s)", g.Of, g.Limit)
+		return fmt.Sprintf("a message of %v that is out ends: its %s limit is reached", g.Of, g.Limit)
 	default:
-		return fmt.Sprintf("the %s of %v has room again", g.Limit, g.Of)
+		return fmt.Sprintf("there is room again in the %s limit of %v", g.Limit, g.Of)
 	}
 }
 

@@ -27,20 +27,23 @@ type placeKey struct {
 // place is where a bucket stands. Its level is the machine's word.
 func (p *model) place(name string) suspend.Place {
 	c := cellOf(name)
-	pl := suspend.Place{Bucket: name, User: c.User, Model: c.Model, Level: 1}
+	stamped, ok := p.stamps[name]
 	if b := p.r.m.byName[name]; b != nil {
-		pl.Level = b.level
+		stamped = b.stamped
+	} else if !ok {
+		stamped = -1
 	}
-	return pl
+	return suspend.Place{Bucket: name, User: c.User, Model: c.Model, Level: p.r.m.importance(c, stamped)}
 }
 
-// limited is whether a limit keeps the message from going. What a limit that signals scale
-// has used depends on when it was asked, so then the machine's own ledger has to do: it may not
-// say that all is open beside a poll that waits.
+// limited is whether a limit keeps the message from going. What is used is put in terms of
+// another limit when it is next asked for, and what owes nothing is forgotten with a restart. So when
+// signals scale limits, and when the policy changes after a restart, two ledgers may differ,
+// and the machine's own has to do: it may not say that all is open beside a poll that waits.
 func (p *model) limited(g GroupID, name string, off int) bool {
 	place := p.place(name)
 	l, targets := p.ledgers[g], wideTargets(place)
-	if p.signals { // to ask Narrow would be to park
+	if p.unsure { // to ask Narrow would be to park
 		l = p.r.m.group(g).ledger
 		targets = append(targets, suspend.Target{Scope: suspend.Bucket, Name: place.Bucket}, suspend.Target{Scope: suspend.Row, Name: place.User})
 	} else if _, closed := l.Narrow(p.r.now, place); closed {
@@ -96,7 +99,9 @@ func (p *model) free(g GroupID, name string, l *modelLease, s quota.Settlement) 
 func (p *model) look() {
 	p.costs = maps.Clone(p.r.disk.costs)
 	p.since = map[placeKey]int64{}
+	p.stamps = map[string]int8{}
 	for name, b := range p.r.m.byName {
+		p.stamps[name] = b.stamped
 		for c := b.first; c != nil; c = c.sibling {
 			since := c.since
 			if since == 0 {
@@ -115,7 +120,7 @@ func (p *model) look() {
 // judgeAccounts compares what the machine has counted with what the model has: what is
 // used, what is in flight, when it opens.
 func (p *model) judgeAccounts() {
-	if p.signals {
+	if p.unsure {
 		return
 	}
 	for g, l := range p.ledgers {
@@ -192,6 +197,7 @@ func drawPolicy(t *rapid.T) *policy.Document {
 
 func (p *model) setPolicy(t *rapid.T) {
 	p.changed = p.changed || len(p.handles) > 0
+	p.unsure = p.unsure || p.restarted
 	doc := drawPolicy(t)
 	p.r.disk.policy = doc
 	p.r.m.SetPolicy(p.r.now, doc)
@@ -207,10 +213,10 @@ func (p *model) setPolicy(t *rapid.T) {
 // changed policy when it is next asked for: of accounts that nobody has asked since, and whose
 // records are in the terms of the old one, the model takes the machine's word.
 func (p *model) restartLedgers() {
-	if !p.changed {
+	if p.restarted = !p.changed; p.restarted {
 		return
 	}
-	p.changed = false
+	p.changed, p.unsure = false, p.signals
 	for g := range p.ledgers {
 		doc := p.r.disk.policy
 		if p.groups[g].Unlimited {

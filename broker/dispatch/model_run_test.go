@@ -31,6 +31,7 @@ func runModel(t *rapid.T) {
 		seen: map[string]time.Time{}, waiters: map[*Waiter]*modelWaiter{}, ledgers: map[GroupID]*quota.Ledger{},
 	}
 	p.signals = rapid.IntRange(0, 2).Draw(t, "signals") == 0
+	p.unsure = p.signals
 	for _, g := range groups {
 		p.groups[g.ID] = g
 		p.ledgers[g.ID] = quota.New(policy.Empty())

@@ -76,8 +76,13 @@ type model struct {
 	since map[placeKey]int64
 	// signals are drawn in this run.
 	signals bool
+	// restarted: the machine was, and the model's ledgers were not. unsure: so they may
+	// differ by now.
+	restarted, unsure bool
 	// changed: the policy was changed when something had been charged.
 	changed bool
+	// stamps are the levels that senders gave.
+	stamps map[string]int8
 	// costs are those on disk.
 	costs map[messageKey]MessageCost
 	// undone are what charged noted in this turn.
@@ -247,7 +252,7 @@ func (p *model) delivered(w *modelWaiter, it Item) {
 	if it.Attempt != pl.attempts+1 {
 		p.t.Fatalf("message %d of %q: attempt %d, want %d", it.Handle.Offset, name, it.Attempt, pl.attempts+1)
 	}
-	if off := int(it.Handle.Offset); !p.signals && (p.limited(g, name, off) || p.never(g, name, off)) {
+	if off := int(it.Handle.Offset); !p.unsure && (p.limited(g, name, off) || p.never(g, name, off)) {
 		p.t.Fatalf("message %d of %q went beside a limit", it.Handle.Offset, name)
 	}
 	pl.lease = &modelLease{token: it.Handle.Token, until: it.Until, attempt: it.Attempt, client: w.client, autoRenew: w.client == "c1", first: p.r.now}

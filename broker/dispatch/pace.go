@@ -45,7 +45,7 @@ func (m *Machine) estimate(now time.Time, c *cursor, x *Explanation) time.Time {
 		switch {
 		case !x.Until.IsZero():
 			start = x.Until
-		case !known:
+		case !known || x.Limit == limitSignal:
 			return time.Time{}
 		default: // it opens when something ends, as it did before
 			start = now.Add(step)

@@ -138,6 +138,8 @@ func (s *story) event(d *datadriven.TestData) {
 		err = r.m.Seek(now, group, d.CmdArgs[0].Key, Offset(s.integer(d, "offset", 0)))
 	case "hold", "lift":
 		err = s.hold(d, group)
+	case "policy", "signal", "settle", "explain":
+		err = s.limits(d, group)
 	case "subscribe":
 		err = s.subscribe(d, group)
 	case "touch":
@@ -168,6 +170,10 @@ func (s *story) send(d *datadriven.TestData) error {
 		for i := range msgs {
 			msgs[i].Deadline = s.rig.now.Add(in)
 		}
+	}
+	s.rig.stamp = int8(s.integer(d, "stamp", -1) + 1)
+	s.rig.cost = MessageCost{
+		Requests: int64(s.integer(d, "requests", 0)), Input: int64(s.integer(d, "input", 0)), MaxOutput: int64(s.integer(d, "output", 0)),
 	}
 	_, err := s.rig.trySend(d.CmdArgs[0].Key, msgs...)
 	return err
@@ -334,6 +340,10 @@ func (s *story) writeText(w *Write) string {
 		return fmt.Sprintf("delete subscription %d %s", w.Group, w.Subscription.Client)
 	case PutExpiry:
 		return fmt.Sprintf("put expiry %s %s", s.at(w.At), w.Name)
+	case PutAccount:
+		return fmt.Sprintf("put account %d %v", w.Group, w.Account.Target)
+	case DeleteAccount:
+		return fmt.Sprintf("delete account %d %v", w.Group, w.Account.Target)
 	case DeleteExpiry:
 		return fmt.Sprintf("delete expiry %s %s", s.at(w.At), w.Name)
 	default:
