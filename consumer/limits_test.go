@@ -62,8 +62,14 @@ func TestC55ParallelRequestsShareTheirBudget(t *testing.T) {
 			}),
 		})
 		for i := range costs { // each in a bucket of its own
-			m := b.put(t, lite.Cell{User: "alice", Model: fmt.Sprint("m", i)}, reply.Request{}, fmt.Sprint(i))
-			m.Properties[lite.PropertyMaxTokens] = "200"
+			cell := lite.Cell{User: "alice", Model: fmt.Sprint("m", i)}
+			name, err := lite.Encode(cell)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.add(&mq.Message{Lite: name, Body: []byte(fmt.Sprint(i)), Attempt: 1, Born: begin, Properties: map[string]string{
+				lite.PropertyUser: cell.User, lite.PropertyModel: cell.Model, lite.PropertyMaxTokens: "200",
+			}})
 		}
 		time.Sleep(10 * time.Minute)
 		b.drained(t)

@@ -1,4 +1,5 @@
-// Package rpc speaks RocketMQ 5's MessagingService over gRPC for a broker.
+// Package rpc speaks RocketMQ 5's MessagingService over gRPC for a broker, and beside it
+// penstock.v1, for what a Penstock broker can do more: see penstockv1/penstock.proto.
 //
 // It owns the wire: validation in the order RocketMQ has it, the one table from
 // errors to RocketMQ codes (status.go), the settings that official clients expect,
@@ -13,7 +14,8 @@
 //
 // RocketMQ puts errors into the status of a response and lets the call itself
 // succeed: a gRPC error makes official clients tear their connection down. So every
-// RPC whose response has a status answers with one, also after a panic.
+// RPC whose response has a status answers with one, also after a panic. Those of
+// penstock.v1 have none: there an error is gRPC's, with RocketMQ's code as a detail.
 //
 // # An answer to ReceiveMessage is one unit
 //

@@ -2,7 +2,9 @@
 // messages of lite topics, send and recall them.
 //
 // It owns: the connection, the client's duties towards a broker (settings, heartbeat, subscription, lease renewal), and
-// the retries of calls that settle a message. Two adapters stand behind [Consumer] and [Producer]: [Stubs], on the plain
+// the retries of calls that settle a message. What a Penstock broker can do beside that protocol it finds out when it connects
+// ([Features]): there settlements and holds go over penstock.v1; any other broker is settled with RocketMQ's calls and hears
+// nothing of them. Two adapters stand behind [Consumer] and [Producer]: [Stubs], on the plain
 // gRPC stubs of the protocol, and [Official], on the official Go client. They pass the same tests; what the official
 // client cannot do is said at [Official].
 //

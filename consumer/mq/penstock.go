@@ -194,7 +194,24 @@ func (p *penstock) tell(ctx context.Context, v Verdict, handle string) error {
 	if !p.tells(v) {
 		return errNotTold
 	}
-	return p.settleOne(ctx, entryOf(v, handle))
+	err := p.settleOne(ctx, entryOf(v, handle))
+	if refused(err) {
+		return errNotTold
+	}
+	return err
+}
+
+// refused says whether the broker will never take a settlement, as another kind of broker will not. The message itself can
+// be settled all the same, and has to be: else it comes again.
+func refused(err error) bool {
+	switch {
+	case errors.Is(err, errStale):
+		return false
+	case status.Code(err) == codes.InvalidArgument:
+		return true
+	default:
+		return hopeless(err)
+	}
 }
 
 func (p *penstock) tells(v Verdict) bool {

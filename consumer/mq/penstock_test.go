@@ -164,6 +164,36 @@ func TestSettlementsAreRepeated(t *testing.T) {
 	})
 }
 
+// A settlement that the broker refuses for good is left out: the message is settled the plain way, not again and again.
+func TestARefusedSettlementIsLeftOut(t *testing.T) {
+	for name, s := range map[string]*second{
+		"of one": {features: all, results: map[string]int32{"a": int32(v2.Code_BAD_REQUEST), "b": int32(v2.Code_BAD_REQUEST)}},
+		"of all": {features: all, gone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fake{}
+			gone := s.gone
+			s.gone = false
+			withSecond(t, f, s, func(t *testing.T, c *consumer) {
+				f.batches <- []*v2.Message{message("a", "a"), message("b", "b")}
+				a, b := c.next(), c.next()
+				s.mu.Lock()
+				s.gone = gone
+				s.mu.Unlock()
+				a.answer(mq.Ack().With(good(1)))
+				synctest.Wait()
+				b.answer(mq.Suspend(time.Second).With(good(1)))
+				synctest.Wait()
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				if len(f.acked) != 1 || len(f.suspends) != 1 || f.suspends[0] != time.Second {
+					t.Errorf("acked %q, suspended %v", f.acked, f.suspends)
+				}
+			})
+		})
+	}
+}
+
 // A hold comes before the message goes back, else the message is out again first. Where it cannot be had the bucket waits as long.
 func TestHolds(t *testing.T) {
 	column := &mq.Hold{Scope: "column", Name: "gpt", For: 30*time.Second + time.Microsecond, Reason: "429"}
@@ -259,7 +289,8 @@ func TestABrokerWithoutTheService(t *testing.T) {
 func TestAHoldOfAColumn(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, kind mq.Kind, n *node) {
-		p, c := n.producer(kind), n.consume(kind)
+		// One worker: what comes next comes after what was said of the last.
+		p, c := n.producer(kind), n.consume(kind, func(o *mq.Options) { o.Workers = 1 })
 		const hold = 1500 * time.Millisecond
 		send(t, p, "alice__gpt", "busy")
 		d := c.expect("busy", 1)

@@ -223,16 +223,23 @@ func (s *settler) sendTold(ctx context.Context, batch []ack) []ack {
 		entries[i] = entryOf(a.verdict, a.handle)
 	}
 	errs, err := s.penstock.settle(ctx, entries)
-	if err != nil {
+	if err != nil && !refused(err) {
 		return batch
 	}
-	var left []ack
-	for i, err := range errs {
-		if s.acked(batch[i], err) {
-			left = append(left, batch[i])
+	var left, plain []ack
+	for i, a := range batch {
+		switch {
+		case err != nil || refused(errs[i]):
+			a.verdict.Settlement = nil
+			plain = append(plain, a)
+		case s.acked(a, errs[i]):
+			left = append(left, a)
 		}
 	}
-	return left
+	if len(plain) > 0 {
+		s.log.Warn("settlements were refused; the messages are acked without", "messages", len(plain))
+	}
+	return append(left, s.sendPlain(ctx, plain)...)
 }
 
 func (s *settler) sendPlain(ctx context.Context, batch []ack) []ack {
