@@ -9,6 +9,7 @@ import (
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/policy"
 	"github.com/penstockmq/penstock/suspend/quota"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 const (
@@ -104,6 +105,17 @@ func (l *limiter) follow(now time.Time, doc *policy.Document) {
 		l.doc = doc
 		l.ledger.SetPolicy(now, doc)
 	}
+}
+
+// signal scales the limits of a column or level in this process, or with gone no longer.
+func (l *limiter) signal(now time.Time, s signal.Signal, gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if gone {
+		l.ledger.DropSignal(now, s.Target, s.Source)
+		return
+	}
+	l.ledger.SetSignal(now, s)
 }
 
 // closed finds the gates that are closed for a and returns when the last of them opens.

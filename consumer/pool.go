@@ -12,6 +12,7 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/consumer/mq"
 	"github.com/penstockmq/penstock/consumer/reply"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 // Causes that end a job's context, beside mq's and reply's.
@@ -75,6 +76,10 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Signal tells the pool what a source says of a column or level or, with gone, that it says nothing any more. It matters
+// where the pool asks the limits itself; a broker that does is told by others.
+func (p *Pool) Signal(s signal.Signal, gone bool) { p.limiter.signal(time.Now().Round(0), s, gone) }
 
 // handle is the turn of one message.
 func (p *Pool) handle(ctx context.Context, m *mq.Message) mq.Verdict {

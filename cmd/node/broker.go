@@ -63,7 +63,7 @@ func (n *Node) serveGRPC(ctx context.Context, notices *rpc.Notices) error {
 		config = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	}
 	server, err := rpc.New(rpc.Options{
-		Broker: n.broker, Notices: notices, TLS: config, StopGrace: grpcStopGrace,
+		Broker: n.broker, Notices: notices, TLS: config, StopGrace: grpcStopGrace, Version: n.opts.Version,
 		MaxBodyBytes:    int(n.opts.MaxBody),
 		MaxRequestBytes: int(max(16*MiB, n.opts.MaxBody+MiB)),
 		Log:             n.log.With("part", "grpc"),

@@ -166,7 +166,7 @@ func (n *Node) steerBySignals(ctx context.Context, signals *live.Signals) error 
 	}
 	q := &signalQueue{wake: make(chan struct{}, 1), changes: map[signalKey]signalChange{}}
 	cancel := signals.Subscribe(q.put) // tells those of now once more, and so none between the two is missed
-	n.onClose(core, func() error { cancel(); return nil })
+	n.onClose(core, unsubscribe(cancel))
 	n.run(core, "signals of the broker", func(ctx context.Context) error {
 		for {
 			select {
@@ -180,6 +180,11 @@ func (n *Node) steerBySignals(ctx context.Context, signals *live.Signals) error 
 		}
 	})
 	return nil
+}
+
+// unsubscribe is cancel as a closer.
+func unsubscribe(cancel func()) func() error {
+	return func() error { cancel(); return nil }
 }
 
 func (n *Node) applySignal(ctx context.Context, c signalChange) {

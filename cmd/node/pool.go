@@ -36,6 +36,9 @@ func (n *Node) startPool(ctx context.Context, s *steering) error {
 		return err
 	}
 	registerPool(n.registry, metrics)
+	if s.signals != nil {
+		n.onClose(front, unsubscribe(s.signals.Subscribe(pool.Signal)))
+	}
 	if n.broker == nil && !n.opts.Parts.Has(Gateway) {
 		n.checks = append(n.checks, admin.Check{Name: "broker", Run: n.checkBroker})
 	}
