@@ -37,9 +37,10 @@ func (p *model) place(name string) suspend.Place {
 }
 
 // limited is whether a limit keeps the message from going. What is used is put in terms of
-// another limit when it is next asked for, and what owes nothing is forgotten with a restart. So when
-// signals scale limits, and when the policy changes after a restart, two ledgers may differ,
-// and the machine's own has to do: it may not say that all is open beside a poll that waits.
+// another limit when it is next asked for, what owes nothing is forgotten with a restart, and a
+// rate is charged by whether somebody was seen waiting. So when signals scale limits, when there are
+// rates, and when the policy changes after a restart, two ledgers may differ, and the machine's own
+// has to do: it may not say that all is open beside a poll that waits.
 func (p *model) limited(g GroupID, name string, off int) bool {
 	place := p.place(name)
 	l, targets := p.ledgers[g], wideTargets(place)
@@ -142,14 +143,19 @@ func enforced(lines []quota.Line) []quota.Line {
 	})
 }
 
-// drawPolicy is a policy of a few rules of any kind.
-func drawPolicy(t *rapid.T) *policy.Document {
+// drawPolicy is a policy of a few rules of any kind, or of any but rates.
+func drawPolicy(t *rapid.T, rates bool) *policy.Document {
 	// Windows have one length: a window that is over owes nothing and is forgotten with a restart, but one
 	// that was not forgotten would count again were it made longer.
 	limits := []string{
-		"rate: 1/s", "rate: 5/s, burst: 1s", "rate: 1/20s", "window: 3/10s", "window: 2/10s, window_at: release", "quota: 1/2s", "quota: 2/s, quota_burst: 5",
+		"window: 3/10s", "window: 2/10s, window_at: release", "quota: 1/2s", "quota: 2/s, quota_burst: 5",
 		"in_flight: 1", "in_flight: 2", "tokens: 100/10s", "bytes_in: 100/s", "rate: 2/s, shadow: true", "observed: 1/s, samples: 4x1s",
-		"rate: 1/s, in_flight: 1, tokens: 50/10s",
+		"quota: 1/s, in_flight: 1, tokens: 50/10s",
+	}
+	whole := []string{"in_flight: 3", "window: 5/10s", "tokens: 500/10s", "quota: 1/s"}
+	if rates {
+		limits = append(limits, "rate: 1/s", "rate: 5/s, burst: 1s", "rate: 1/20s", "rate: 1/s, in_flight: 1, tokens: 50/10s")
+		whole = append(whole, "rate: 1/s")
 	}
 	var text strings.Builder
 	text.WriteString("version: 1\n")
@@ -180,7 +186,7 @@ func drawPolicy(t *rapid.T) *policy.Document {
 	section("columns", "model: m", `model: "*"`)
 	section("levels", "level: 1", "level: 3")
 	if rapid.IntRange(0, 3).Draw(t, "broker") == 0 {
-		fmt.Fprintf(&text, "broker: {%s}\n", rapid.SampledFrom([]string{"in_flight: 3", "window: 5/10s", "tokens: 500/10s", "rate: 1/s"}).Draw(t, "limit"))
+		fmt.Fprintf(&text, "broker: {%s}\n", rapid.SampledFrom(whole).Draw(t, "limit"))
 	}
 	switch rapid.IntRange(0, 3).Draw(t, "importance") {
 	case 0:
@@ -198,7 +204,7 @@ func drawPolicy(t *rapid.T) *policy.Document {
 func (p *model) setPolicy(t *rapid.T) {
 	p.changed = p.changed || len(p.handles) > 0
 	p.unsure = p.unsure || p.restarted
-	doc := drawPolicy(t)
+	doc := drawPolicy(t, p.rates)
 	p.r.disk.policy = doc
 	p.r.m.SetPolicy(p.r.now, doc)
 	for g, l := range p.ledgers {
@@ -216,7 +222,7 @@ func (p *model) restartLedgers() {
 	if p.restarted = !p.changed; p.restarted {
 		return
 	}
-	p.changed, p.unsure = false, p.signals
+	p.changed, p.unsure = false, p.signals || p.rates
 	for g := range p.ledgers {
 		doc := p.r.disk.policy
 		if p.groups[g].Unlimited {

@@ -31,7 +31,8 @@ func runModel(t *rapid.T) {
 		seen: map[string]time.Time{}, waiters: map[*Waiter]*modelWaiter{}, ledgers: map[GroupID]*quota.Ledger{},
 	}
 	p.signals = rapid.IntRange(0, 2).Draw(t, "signals") == 0
-	p.unsure = p.signals
+	p.rates = rapid.Bool().Draw(t, "rates")
+	p.unsure = p.signals || p.rates
 	for _, g := range groups {
 		p.groups[g.ID] = g
 		p.ledgers[g.ID] = quota.New(policy.Empty())

@@ -74,8 +74,8 @@ type model struct {
 	ledgers map[GroupID]*quota.Ledger
 	// since is from when on buckets waited for nothing but gates and turn.
 	since map[placeKey]int64
-	// signals are drawn in this run.
-	signals bool
+	// signals, rates are drawn in this run.
+	signals, rates bool
 	// restarted: the machine was, and the model's ledgers were not. unsure: so they may
 	// differ by now.
 	restarted, unsure bool

@@ -108,6 +108,9 @@ func (m *Machine) reviewBucket(now time.Time, b *bucket) {
 	m.relevel(b)
 	for c := b.first; c != nil; c = c.sibling {
 		place := c.where()
+		if c.entry.Parked() { // then it has an account, which answers the rest once it was asked
+			c.g.ledger.Narrow(now, place)
+		}
 		c.inFlight = c.g.mayFly(place)
 		weight := c.g.ledger.Weight(place)
 		c.eachEntry(func(s *readyset.Set[*cursor], e *readyset.Entry[*cursor]) {
