@@ -88,6 +88,7 @@ type setup struct {
 	model  string   // further fields of the model's entry, such as "concurrency: 2"
 	config string   // further lines of the configuration file
 	limits string   // rules of the policy file, each a line "  - {...}"
+	live   string   // a policy that is applied, in place of a policy file
 	args   []string // further arguments
 }
 
@@ -101,7 +102,7 @@ type system struct {
 }
 
 // users have a key each.
-var users = [...]string{"alice", "bob"}
+var users = [...]string{"alice", "bob", "carol"}
 
 func up(t *testing.T, s setup) *system {
 	t.Helper()
@@ -112,8 +113,11 @@ func up(t *testing.T, s setup) *system {
 		must(t, gateway.AppendKey(sys.file("keys.yaml"), entry))
 		sys.keys[user] = secret
 	}
-	config := "keys: " + sys.file("keys.yaml") + "\npolicy: " + sys.file("policy.yaml") + "\n" + s.config +
-		"\nmodels:\n  - {name: " + model + ", url: \"" + sys.stub.url + "\", user-header: X-Penstock-User"
+	config := "keys: " + sys.file("keys.yaml") + "\n" + s.config
+	if s.live == "" {
+		config += "\npolicy: " + sys.file("policy.yaml")
+	}
+	config += "\nmodels:\n  - {name: " + model + ", url: \"" + sys.stub.url + "\", user-header: X-Penstock-User"
 	if s.model != "" {
 		config += ", " + s.model
 	}
@@ -127,6 +131,9 @@ func up(t *testing.T, s setup) *system {
 		sys.process = startOfficial(t, args...)
 	} else {
 		sys.process = start(t, args...)
+	}
+	if s.live != "" {
+		sys.apply(s.live)
 	}
 	return sys
 }

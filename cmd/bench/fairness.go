@@ -213,7 +213,7 @@ func (f *Fairness) sizes(ctx context.Context, d time.Duration) (err error) {
 	if err != nil {
 		return err
 	}
-	tb, err := startBroker(broker.Options{AutoCreate: true, Policy: doc, AutoGroup: broker.GroupConfig{InFlight: 8}})
+	tb, err := startBroker(broker.Options{AutoCreate: true, Policy: doc, AutoGroup: broker.GroupConfig{InFlight: 64}})
 	if err != nil {
 		return err
 	}

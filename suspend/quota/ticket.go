@@ -77,15 +77,17 @@ func (t Ticket) correction(s Settlement) Cost {
 	return Cost{}
 }
 
-// output is what the message put out; false if nothing is known, or nobody counts tokens.
+// output is what the message used beside the input that was reserved; false if nothing is known, or nobody counts tokens.
+// What the input was guessed wrong by counts as output: then the next reservations are right by their sum, and calls that
+// run at once do not each pass on a guess that is too low.
 func (t Ticket) output(s Settlement) (int64, bool) {
 	switch {
 	case s.Outcome != Used || t.Tokens == 0:
 		return 0, false
-	case s.OutputTokens >= 0:
-		return s.OutputTokens, true
 	case s.Tokens >= 0:
 		return max(s.Tokens-(t.Tokens-t.Output), 0), true
+	case s.OutputTokens >= 0:
+		return s.OutputTokens, true
 	}
 	return 0, false
 }
