@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/readyset"
@@ -70,6 +71,12 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 			break
 		}
 		c := e.Value
+		if slices.Contains(later, c) {
+			// All others have had their turn since: what is left is for another poll.
+			// To pass over it would give its turns away.
+			set.PutBack(e)
+			break
+		}
 		off, ask, ok := m.choose(now, c)
 		if !ok {
 			continue
@@ -80,11 +87,8 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 		l.fair, l.output = c.g.fair(ask.Cost), ask.Cost.Output
 		c.paced(now)
 		m.deliverOne(w, l)
-		// Its next message, if it may have several out, is for another poll.
-		later = append(later, c)
-	}
-	for _, c := range later {
 		m.arrange(now, c)
+		later = append(later, c)
 	}
 	clear(later)
 	m.later = later[:0]
