@@ -39,7 +39,16 @@ func (b *Broker) SetPolicy(ctx context.Context, doc *policy.Document) error {
 	if doc == nil {
 		return fmt.Errorf("%w: policy is nil, want a document", ErrInvalidArgument)
 	}
-	return b.steer(ctx, func(time.Time) { b.steering.policy = doc }, func(o *owner, now time.Time) { o.m.SetPolicy(now, doc) })
+	// The comparison may take a while, and so it is made here and not in a loop. If another change comes in between, the
+	// loops see that it is not about what they have, and review everything.
+	old := b.Policy()
+	var reach *policy.Reach
+	if old != nil {
+		reach = policy.ReachOf(old, doc)
+	}
+	return b.steer(ctx,
+		func(time.Time) { b.steering.policy = doc },
+		func(o *owner, now time.Time) { o.m.ChangePolicy(now, doc, old, reach) })
 }
 
 // SetSignal scales a column or level in all parent topics, those to come included, and

@@ -69,6 +69,8 @@ type Machine struct {
 	// with the policy; reviewAt is when that began.
 	review   int
 	reviewAt time.Time
+	// reach tells which of those to review; nil: all.
+	reach *policy.Reach
 	// freed are gates to be looked at again by the next Match, as something in flight
 	// has ended.
 	freed []freed

@@ -28,9 +28,18 @@ type signalKey struct {
 // SetPolicy puts a policy in force, for what is queued too. Columns, levels and the
 // whole follow with the next Tick. The resident buckets are reviewed by the Ticks from
 // then on, some thousands by each: NextWake is in the past until all are.
-func (m *Machine) SetPolicy(now time.Time, doc *policy.Document) {
+func (m *Machine) SetPolicy(now time.Time, doc *policy.Document) { m.ChangePolicy(now, doc, nil, nil) }
+
+// ChangePolicy is SetPolicy for who has compared the document with the one before:
+// reach is what policy.ReachOf says of old and doc, and only those buckets are reviewed.
+// If another one than old is in force, or the review of an earlier change is not
+// over, all are.
+func (m *Machine) ChangePolicy(now time.Time, doc, old *policy.Document, reach *policy.Reach) {
 	if doc == nil {
 		doc = policy.Empty()
+	}
+	if old != m.doc || m.review > 0 {
+		reach = nil
 	}
 	m.doc = doc
 	for _, g := range m.groups {
@@ -42,7 +51,7 @@ func (m *Machine) SetPolicy(now time.Time, doc *policy.Document) {
 			m.setUnit(g, unit)
 		}
 	}
-	m.review, m.reviewAt = len(m.all), now
+	m.review, m.reviewAt, m.reach = len(m.all), now, reach
 	m.check(now)
 }
 
@@ -95,9 +104,12 @@ func (m *Machine) reviewSome(now time.Time) {
 	}
 	for range min(m.review, reviewChunk) {
 		m.review--
-		m.reviewBucket(now, m.all[m.review])
+		if b := m.all[m.review]; m.reach == nil || m.reach.Has(b.cell) {
+			m.reviewBucket(now, b)
+		}
 	}
 	if m.review == 0 {
+		m.reach = nil
 		for _, g := range m.groups {
 			g.forgive = false
 		}

@@ -1,0 +1,46 @@
+package dispatch
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstockmq/penstock/suspend/policy"
+)
+
+// TestAChangeReviewsWhatItReaches: a policy that changes one user's limit acts on that user's buckets, and one that the
+// caller compared with the wrong document acts on all.
+func TestAChangeReviewsWhatItReaches(t *testing.T) {
+	parse := func(rate string) *policy.Document {
+		return parse(t, fmt.Sprintf("version: 1\nlimits: [{user: '*', rate: 1/1h}, {user: alice, rate: %s}]\n", rate))
+	}
+	slow, fast := parse("1/1h"), parse("1/s")
+	for _, c := range []struct {
+		name string
+		old  *policy.Document
+		want map[string]bool
+	}{
+		{"compared with what is in force", slow, map[string]bool{"alice__m": true, "bob__m": false}},
+		{"compared with another", fast, map[string]bool{"alice__m": true, "bob__m": false}},
+	} {
+		r := newRig(t, TopicConfig{}, wild)
+		r.m.SetPolicy(r.now, slow)
+		r.turn()
+		for name := range c.want {
+			r.send(name, messages(2)...)
+			r.ack(r.one(1, "c"))
+		}
+		r.none(1, "c")
+		r.m.ChangePolicy(r.now, fast, c.old, policy.ReachOf(c.old, fast))
+		r.pass(2 * time.Second)
+		got := map[string]bool{"alice__m": false, "bob__m": false}
+		for _, it := range r.pull(1, "c", 10) {
+			got[it.Name] = true
+		}
+		for name, want := range c.want {
+			if got[name] != want {
+				t.Errorf("%s: %s may go: %v, want %v", c.name, name, got[name], want)
+			}
+		}
+	}
+}
