@@ -45,7 +45,7 @@ func startFleet(t *testing.T, text string, args ...string) *fleet {
 		f.keys[user] = secret
 	}
 	config := "keys: " + f.file("keys.yaml") + "\nmodels:\n  - {name: \"*\", url: \"" + f.stub.url +
-		"\", user-header: X-Penstock-User, first-byte-timeout: 2s}\nattempts: 1\n"
+		"\", user-header: X-Penstock-User, first-byte-timeout: 1500ms}\nattempts: 1\n"
 	must(t, os.WriteFile(f.file("penstock.yaml"), []byte(config), 0o600))
 	f.brokerNode = startBroker(t, program, args...)
 	if text != "" {
@@ -260,6 +260,10 @@ type posted struct {
 func (s *system) post(client *http.Client, key, body string, headers ...string) (posted, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), enough)
 	defer cancel()
+	return s.postIn(ctx, client, key, body, headers...)
+}
+
+func (s *system) postIn(ctx context.Context, client *http.Client, key, body string, headers ...string) (posted, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.ready["http"]+"/v1/chat/completions", bytes.NewReader([]byte(body)))
 	if err != nil {
 		return posted{}, err
