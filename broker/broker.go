@@ -74,7 +74,7 @@ func Open(opts Options) (*Broker, error) {
 		return nil, err
 	}
 	st, err := store.Open(store.Options{
-		Dir: opts.Dir, FS: opts.FS, CacheBytes: opts.CacheBytes, AsyncFlush: opts.AsyncFlush, Logger: opts.Log,
+		Dir: opts.Dir, FS: opts.FS, CacheBytes: opts.CacheBytes, AsyncFlush: opts.AsyncFlush, Logger: opts.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)

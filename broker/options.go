@@ -72,8 +72,8 @@ type Options struct {
 	OnUnsubscribe func(client, group, topic, name string)
 	// Observer, when set, receives queue and commit times.
 	Observer Observer
-	// Log receives what an operator should know; nil discards it.
-	Log *slog.Logger
+	// Logger receives what an operator should know; nil discards it.
+	Logger *slog.Logger
 }
 
 // TopicConfig are the settings of a parent topic.
@@ -150,8 +150,8 @@ func (o Options) withDefaults() Options {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

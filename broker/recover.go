@@ -33,7 +33,7 @@ func (b *Broker) recover() error {
 			return fmt.Errorf("parent topic %q: %w", o.name, err)
 		}
 		s := o.m.Stats()
-		b.opts.Log.Info("parent topic recovered", "topic", o.name, "buckets", s.Buckets, "resident", s.Resident,
+		b.opts.Logger.Info("parent topic recovered", "topic", o.name, "buckets", s.Buckets, "resident", s.Resident,
 			"messages", s.Messages, "took_ms", time.Since(begin).Milliseconds())
 	}
 	return nil

@@ -108,7 +108,7 @@ func (b *Broker) newOwner(id uint16, cfg TopicConfig, nextBucket uint64) *owner 
 	ctx, stop := context.WithCancel(b.runCtx)
 	o := &owner{
 		id: id, name: cfg.Name, cfg: cfg, ctx: ctx, stop: stop,
-		store: b.store, log: b.opts.Log, observer: b.opts.Observer, metrics: &b.metrics,
+		store: b.store, log: b.opts.Logger, observer: b.opts.Observer, metrics: &b.metrics,
 		notify: b.opts.OnUnsubscribe, maxDead: b.opts.MaxDeadLetters,
 		commands: make(chan command, b.opts.MaxEvents),
 		pending:  make(chan *turn, maxTurns),

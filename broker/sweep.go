@@ -26,7 +26,7 @@ func (b *Broker) sweep(ctx context.Context) error {
 			var err error
 			if more, err = b.sweepDue(ctx); err != nil {
 				if ctx.Err() == nil {
-					b.opts.Log.Error("sweep failed", "error", err)
+					b.opts.Logger.Error("sweep failed", "error", err)
 				}
 				break
 			}

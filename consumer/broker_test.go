@@ -75,13 +75,13 @@ func newRig(t *testing.T, kind mq.Kind, group broker.GroupConfig) *rig {
 	group.Name, group.Topic, group.Wildcard = "pool", "requests", true
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	b, err := broker.Open(broker.Options{
-		Dir: "data", FS: vfs.NewMem(), Log: log,
+		Dir: "data", FS: vfs.NewMem(), Logger: log,
 		Topics: []broker.TopicConfig{{Name: "requests"}},
 		Groups: []broker.GroupConfig{group},
 	})
 	must(t, err)
 	t.Cleanup(func() { _ = b.Close() }) // what matters was checked by then
-	s, err := rpc.New(rpc.Options{Broker: b, Log: log})
+	s, err := rpc.New(rpc.Options{Broker: b, Logger: log})
 	must(t, err)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -115,7 +115,7 @@ func (x *exchange) noteHandle() {
 	defer cancel()
 	err := x.g.opts.Requests.SetRecallHandle(ctx, x.c.id, x.handle)
 	if err != nil && !errors.Is(err, reply.ErrFinal) { // final: the answer is there already
-		x.g.opts.Log.Warn("recall handle not kept", "request_id", x.c.id, "error", err)
+		x.g.opts.Logger.Warn("recall handle not kept", "request_id", x.c.id, "error", err)
 	}
 }
 
@@ -128,12 +128,12 @@ func (x *exchange) endRecord(err error) {
 		Status: row.http, Code: row.code, Type: row.kind, Message: row.condition.Error(),
 	})
 	if failErr != nil && !errors.Is(failErr, reply.ErrFinal) {
-		x.g.opts.Log.Warn("record of a refused request not ended", "request_id", x.c.id, "error", failErr)
+		x.g.opts.Logger.Warn("record of a refused request not ended", "request_id", x.c.id, "error", failErr)
 	}
 }
 
 func (c *call) storeError(err error) error {
-	c.g.opts.Log.Warn("request store failed", "request_id", c.id, "error", err)
+	c.g.opts.Logger.Warn("request store failed", "request_id", c.id, "error", err)
 	return after(errReplies, brokerRetry, "the store of asynchronous requests cannot be reached")
 }
 

@@ -192,7 +192,7 @@ func (x *exchange) unsent(err error) error {
 		d := x.g.admission.brokerFull(now, x.pass.place, x.ask())
 		return after(condition, d, "the queue of this user and model is full")
 	case errors.Is(condition, errBroker):
-		x.g.opts.Log.Warn("message not sent", "request_id", x.c.id, "error", err)
+		x.g.opts.Logger.Warn("message not sent", "request_id", x.c.id, "error", err)
 		return after(condition, brokerRetry, "the broker cannot be reached")
 	default:
 		return condition
@@ -210,7 +210,7 @@ func (g *Gateway) withdraw(id, handle string) {
 		return
 	}
 	if _, err := g.canceller.Cancel(ctx, id); err != nil {
-		g.opts.Log.Warn("request not cancelled", "request_id", id, "error", err)
+		g.opts.Logger.Warn("request not cancelled", "request_id", id, "error", err)
 		return
 	}
 	g.metrics.Cancelled.Add(1)
@@ -227,7 +227,7 @@ func (g *Gateway) recall(ctx context.Context, id, handle string) bool {
 		return true
 	}
 	if !errors.Is(err, mq.ErrNotQueued) {
-		g.opts.Log.Debug("request not recalled", "request_id", id, "error", err)
+		g.opts.Logger.Debug("request not recalled", "request_id", id, "error", err)
 	}
 	return false
 }

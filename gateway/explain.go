@@ -36,7 +36,7 @@ func (g *Gateway) explain(ctx context.Context, r reply.Record, d *requestDocumen
 	e, err := g.opts.Explain(ctx, bucket, r.RecallHandle)
 	if err != nil {
 		g.metrics.Unexplained.Add(1)
-		g.opts.Log.Debug("wait not explained", "request_id", r.ID, "error", err)
+		g.opts.Logger.Debug("wait not explained", "request_id", r.ID, "error", err)
 		return
 	}
 	if e.Position >= 0 {

@@ -35,7 +35,7 @@ func New(opts Options) (*Gateway, error) {
 	if err := opts.fill(); err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
-	inbox, err := reply.NewInbox(opts.NATS, reply.InboxOptions{Gateway: opts.Name, Logger: opts.Log})
+	inbox, err := reply.NewInbox(opts.NATS, reply.InboxOptions{Gateway: opts.Name, Logger: opts.Logger})
 	if err != nil {
 		return nil, fmt.Errorf("gateway: %w", err)
 	}
@@ -50,7 +50,7 @@ func New(opts Options) (*Gateway, error) {
 		canceller: reply.NewCanceller(opts.NATS, 0),
 		seed:      maphash.MakeSeed(),
 	}
-	g.admission = newAdmission(&g.metrics, opts.Log, windows)
+	g.admission = newAdmission(&g.metrics, opts.Logger, windows)
 	g.draining, g.startDrain = context.WithCancelCause(context.Background())
 	g.ended, g.endRuns = context.WithCancelCause(context.Background())
 	g.mux = g.routes()

@@ -78,8 +78,8 @@ type Options struct {
 
 	// Observer receives the durations that histograms are made of. Nil: none.
 	Observer Observer
-	// Log takes what an operator should know. Nil discards it.
-	Log *slog.Logger
+	// Logger takes what an operator should know. Nil discards it.
+	Logger *slog.Logger
 }
 
 var nameRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -121,8 +121,8 @@ func (o *Options) fill() error {
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	errs = append(errs, o.fillBounds()...)
 	return errors.Join(errs...)

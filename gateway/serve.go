@@ -40,7 +40,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: headerReadMax,
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytes,
-		ErrorLog:          slog.NewLogLogger(g.opts.Log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(g.opts.Logger.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }() // ends at the latest with srv.Close below
@@ -62,7 +62,7 @@ func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
 		err = shutdown(srv, farewell)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		g.opts.Log.Warn("connections closed with requests under way", "active", g.metrics.Active.Load())
+		g.opts.Logger.Warn("connections closed with requests under way", "active", g.metrics.Active.Load())
 		err = srv.Close()
 	}
 	if served := <-failed; err == nil && !errors.Is(served, http.ErrServerClosed) {

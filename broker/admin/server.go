@@ -33,8 +33,8 @@ type Options struct {
 	Registry *prometheus.Registry
 	// Checks decide on /readyz, in this order.
 	Checks []Check
-	// Log receives internal errors; nil discards them.
-	Log *slog.Logger
+	// Logger receives internal errors; nil discards them.
+	Logger *slog.Logger
 }
 
 // Server answers the operations API, /metrics and health.
@@ -56,7 +56,7 @@ type Server struct {
 
 // New returns the handler.
 func New(opts Options) *Server {
-	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Log}
+	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Logger}
 	s.alarms = alarmOptions{signals: opts.Signals, token: opts.AlarmToken, sns: newSNSReceiver(opts.SNS)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -78,8 +78,8 @@ func startOn(t *testing.T, ln net.Listener, change ...func(*config)) *fixture {
 	t.Helper()
 	notices := NewNotices()
 	c := config{
-		broker: broker.Options{Dir: "data", FS: vfs.NewMem(), OnUnsubscribe: notices.Unsubscribe, Log: testLog(t)},
-		rpc:    Options{Notices: notices, MinInvisible: time.Millisecond, Log: testLog(t)},
+		broker: broker.Options{Dir: "data", FS: vfs.NewMem(), OnUnsubscribe: notices.Unsubscribe, Logger: testLog(t)},
+		rpc:    Options{Notices: notices, MinInvisible: time.Millisecond, Logger: testLog(t)},
 		topic:  broker.TopicConfig{Name: "requests"},
 		group:  broker.GroupConfig{Name: "pool", Topic: "requests", Wildcard: true},
 	}

@@ -51,8 +51,8 @@ type Options struct {
 	// ended. Long polls end at once and need none of it. Default 2 s.
 	StopGrace time.Duration
 
-	// Log receives what an operator should know; nil discards it.
-	Log *slog.Logger
+	// Logger receives what an operator should know; nil discards it.
+	Logger *slog.Logger
 }
 
 // Limits that RocketMQ has as constants of its configuration.
@@ -83,8 +83,8 @@ func (o Options) withDefaults() Options {
 	if o.Notices == nil {
 		o.Notices = NewNotices()
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }

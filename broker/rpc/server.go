@@ -62,7 +62,7 @@ func New(opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, broker: opts.Broker, clients: opts.Notices.clients, log: opts.Log}
+	s := &Server{opts: opts, broker: opts.Broker, clients: opts.Notices.clients, log: opts.Logger}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.polling, s.endPolls = context.WithCancel(s.stopping)
 	s.grpc = grpc.NewServer(

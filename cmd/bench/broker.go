@@ -47,7 +47,7 @@ func (t *testBroker) open() (err error) {
 }
 
 func (t *testBroker) serve() error {
-	s, err := rpc.New(rpc.Options{Broker: t.b, Log: t.opts.Log})
+	s, err := rpc.New(rpc.Options{Broker: t.b, Logger: t.opts.Logger})
 	if err != nil {
 		return err
 	}

@@ -29,8 +29,8 @@ type DemoOptions struct {
 	Terminal bool
 	// Out takes the table and the summary.
 	Out io.Writer
-	// Log takes what goes on inside; nil discards it.
-	Log *slog.Logger
+	// Logger takes what goes on inside; nil discards it.
+	Logger *slog.Logger
 }
 
 // The demo's cast: every user bursts to one model and sends now and then to the
@@ -63,8 +63,8 @@ func Demo(ctx context.Context, o DemoOptions) error {
 	if o.Duration < time.Second || o.Duration > 10*time.Minute {
 		return fmt.Errorf("duration %v is outside 1s to 10m", o.Duration)
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	dir, err := os.MkdirTemp("", "penstock-demo-")
 	if err != nil {
@@ -94,7 +94,7 @@ func demoIn(ctx context.Context, dir string, o DemoOptions) (DemoSummary, error)
 		return DemoSummary{}, err
 	}
 	defer stopModel()
-	keys, opts, err := wholeOptions(dir, modelURL, demoPolicy, demoUsers, o.Log)
+	keys, opts, err := wholeOptions(dir, modelURL, demoPolicy, demoUsers, o.Logger)
 	if err != nil {
 		return DemoSummary{}, err
 	}
@@ -147,7 +147,7 @@ func wholeOptions(dir, modelURL, policy string, users int, log *slog.Logger) (ma
 	opts.AutoCreate, opts.InFlight, opts.Workers = true, demoInFlight, 256
 	opts.RequestTimeout = opts.MaxTimeout
 	opts.Models = []node.ModelOptions{{Name: node.Wildcard, URL: modelURL}}
-	opts.Log = log
+	opts.Logger = log
 	if err := os.WriteFile(opts.Policy, []byte(policy), 0o600); err != nil {
 		return nil, opts, err
 	}

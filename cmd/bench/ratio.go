@@ -22,8 +22,8 @@ type RatioOptions struct {
 	Every               time.Duration
 	// Rate is what each user may have a second. Default 10. A burst has to be through before the next one comes.
 	Rate int
-	// Log takes what goes on inside; nil discards it.
-	Log *slog.Logger
+	// Logger takes what goes on inside; nil discards it.
+	Logger *slog.Logger
 }
 
 // Ratio is the result of the scenario: one trace against a limiter and against buckets.
@@ -109,7 +109,7 @@ func (o RatioOptions) run(ctx context.Context, policy string) (_ RatioRun, err e
 		return RatioRun{}, err
 	}
 	defer stopModel()
-	keys, opts, err := wholeOptions(dir, url, policy, o.Users, o.Log)
+	keys, opts, err := wholeOptions(dir, url, policy, o.Users, o.Logger)
 	if err != nil {
 		return RatioRun{}, err
 	}

@@ -29,7 +29,7 @@ func (n *Node) startAdmin(ctx context.Context, s *steering) error {
 		return nil
 	}}}, n.checks...)
 	opts := admin.Options{
-		Broker: n.broker, Recorder: &n.recorder, Registry: n.registry, Checks: checks, Log: n.log.With("part", "admin"),
+		Broker: n.broker, Recorder: &n.recorder, Registry: n.registry, Checks: checks, Logger: n.log.With("part", "admin"),
 		Policy:     &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store},
 		AlarmToken: string(n.opts.AlarmToken), SNS: admin.SNSOptions{Topics: n.opts.SNSTopics},
 	}

@@ -34,7 +34,7 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 		Policy:        s.policy.Current(),
 		OnRelease:     n.recorder.Released,
 		OnDiscard:     n.newTeller(ctx).discarded,
-		Log:           n.log.With("part", "broker"),
+		Logger:        n.log.With("part", "broker"),
 	})
 	if err != nil {
 		return fmt.Errorf("broker: %w", err)
@@ -66,7 +66,7 @@ func (n *Node) serveGRPC(ctx context.Context, notices *rpc.Notices) error {
 		Broker: n.broker, Notices: notices, TLS: config, StopGrace: grpcStopGrace, Version: n.opts.Version,
 		MaxBodyBytes:    int(n.opts.MaxBody),
 		MaxRequestBytes: int(max(16*MiB, n.opts.MaxBody+MiB)),
-		Log:             n.log.With("part", "grpc"),
+		Logger:          n.log.With("part", "grpc"),
 	})
 	if err != nil {
 		return err

@@ -86,7 +86,7 @@ func (n *Node) startGateway(ctx context.Context, limits func() *policy.Document)
 		Models: n.servedModels(), DefaultTimeout: n.opts.RequestTimeout, AsyncTimeout: n.opts.AsyncTimeout,
 		MaxTimeout: n.opts.MaxTimeout, KeepAlive: n.opts.KeepAlive, Grace: grace, MaxBodyBytes: int64(n.opts.MaxBody),
 		Explain:  n.newExplain(producer),
-		Observer: newGatewayObserver(n.registry), Log: n.log.With("part", "gateway"),
+		Observer: newGatewayObserver(n.registry), Logger: n.log.With("part", "gateway"),
 	})
 	if err != nil {
 		return err

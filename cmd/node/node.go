@@ -96,10 +96,10 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	n := &Node{opts: opts, log: opts.Log, registry: admin.NewRegistry(opts.Version), failed: make(chan struct{})}
+	n := &Node{opts: opts, log: opts.Logger, registry: admin.NewRegistry(opts.Version), failed: make(chan struct{})}
 	if n.log == nil {
 		n.log = slog.New(slog.DiscardHandler)
-		n.opts.Log = n.log
+		n.opts.Logger = n.log
 	}
 	for i := range n.stages {
 		n.stages[i].ctx, n.stages[i].cancel = context.WithCancel(context.Background())

@@ -124,8 +124,8 @@ type Options struct {
 
 	// Version is told by metrics.
 	Version string `mapstructure:"-"`
-	// Log receives what an operator should know; nil discards it.
-	Log *slog.Logger `mapstructure:"-"`
+	// Logger receives what an operator should know; nil discards it.
+	Logger *slog.Logger `mapstructure:"-"`
 }
 
 // TopicOptions are the settings of a further parent topic.

@@ -36,7 +36,7 @@ func newDemo(env environment) *cobra.Command {
 		}
 		out, isFile := cmd.OutOrStdout().(*os.File)
 		return bench.Demo(cmd.Context(), bench.DemoOptions{
-			Duration: *duration, JSON: *asJSON, Out: cmd.OutOrStdout(), Log: log,
+			Duration: *duration, JSON: *asJSON, Out: cmd.OutOrStdout(), Logger: log,
 			Terminal: isFile && term.IsTerminal(int(out.Fd())),
 		})
 	}

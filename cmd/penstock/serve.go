@@ -136,7 +136,7 @@ func runNode(cmd *cobra.Command, s settings) error {
 	if err = errors.Join(err, s.Validate()); err != nil {
 		return err
 	}
-	s.Log, s.Version = log, buildVersion()
+	s.Logger, s.Version = log, buildVersion()
 	if s.Adapter == node.AdapterOfficial {
 		if err := setUpOfficial(s.Options); err != nil {
 			return err

@@ -98,12 +98,12 @@ func (n *node) serve(ln net.Listener) {
 	notices := rpc.NewNotices()
 	var err error
 	n.broker, err = broker.Open(broker.Options{
-		Dir: "data", FS: n.fs, OnUnsubscribe: notices.Unsubscribe, Log: testLog(n.t),
+		Dir: "data", FS: n.fs, OnUnsubscribe: notices.Unsubscribe, Logger: testLog(n.t),
 		Topics: []broker.TopicConfig{{Name: topic}},
 		Groups: []broker.GroupConfig{{Name: group, Topic: topic, Wildcard: true}},
 	})
 	must(n.t, err)
-	server, err := rpc.New(rpc.Options{Broker: n.broker, Notices: notices, Log: testLog(n.t)})
+	server, err := rpc.New(rpc.Options{Broker: n.broker, Notices: notices, Logger: testLog(n.t)})
 	must(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	n.cancel, n.ended = cancel, make(chan struct{})
