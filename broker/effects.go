@@ -5,6 +5,7 @@ import (
 
 	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/broker/store"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // carryOut turns what the machine decided into the turn's batch, and into the
@@ -74,7 +75,7 @@ func (o *owner) write(t *turn, w *dispatch.Write) {
 		b.PutLease(leaseRecord(w.Lease))
 	case dispatch.DeleteLease:
 		b.DeleteLease(uint32(w.Group), uint64(w.Bucket), uint64(w.Offset))
-		o.ended(t.now, w.Group, w.Bucket, w.Offset, false)
+		o.ended(t.now, w.Group, w.Bucket, w.Offset, false, quota.Settlement{})
 	case dispatch.PutHold:
 		b.PutHold(holdRecord(w.Group, w.Hold))
 	case dispatch.DeleteHold:

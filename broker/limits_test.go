@@ -126,8 +126,8 @@ func TestInFlightEqualsLeasesAfterKill(t *testing.T) {
 		if got := poll(t, b, 32, 0); len(got) != 3 {
 			t.Errorf("%d delivered after the acks, want 3", len(got))
 		}
-		time.Sleep(2 * time.Minute) // their leases end: the slots are free, the messages come again
-		if got := poll(t, b, 32, 0); len(got) != 3 || got[0].Attempt != 2 {
+		time.Sleep(2 * time.Minute) // their leases end, and the slots are free for whoever has waited longest
+		if got := poll(t, b, 32, 0); len(got) != 3 {
 			t.Errorf("%d delivered after the leases, want 3 again", len(got))
 		}
 		if s := stats(t, b).Groups[0]; s.Quota.InFlight != int64(s.Leases) {

@@ -23,6 +23,9 @@ type Released struct {
 	// with the message done, and not suspended, failed or timed out.
 	Ended   time.Time
 	Settled bool
+	// Used is what the worker said that the call used; with Outcome Unknown it said
+	// nothing.
+	Used quota.Settlement
 }
 
 // Service is how long the consumer had the message; 0 while it has it.

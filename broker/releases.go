@@ -44,6 +44,7 @@ type endNotice struct {
 	place   place
 	at      time.Time
 	settled bool
+	used    quota.Settlement // what its worker said; zero if nobody said anything
 }
 
 func (x endNotice) tell(n *notices) {
@@ -52,15 +53,15 @@ func (x endNotice) tell(n *notices) {
 		return
 	}
 	delete(n.running, x.place)
-	r.Ended, r.Settled = x.at, x.settled
+	r.Ended, r.Settled, r.Used = x.at, x.settled, x.used
 	n.release(r)
 }
 
 func (x endNotice) count() int64 { return 1 }
 
 // ended tells that a delivery is over.
-func (o *owner) ended(now time.Time, g dispatch.GroupID, b dispatch.BucketID, off dispatch.Offset, settled bool) {
+func (o *owner) ended(now time.Time, g dispatch.GroupID, b dispatch.BucketID, off dispatch.Offset, settled bool, used quota.Settlement) {
 	if o.notices.wantsReleases() {
-		o.notices.put(endNotice{place{g, b, off}, now, settled})
+		o.notices.put(endNotice{place{g, b, off}, now, settled, used})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 // Ack settles messages. The answer has an entry for each handle: nil,
@@ -54,7 +55,7 @@ func (c *ackCommand) apply(o *owner, t *turn) {
 			continue
 		}
 		err := o.m.Ack(t.now, h)
-		o.countSettled(t.now, h, ThenAck, err)
+		o.countSettled(t.now, h, ThenAck, quota.Settlement{}, err)
 		if err != nil {
 			c.errs[i] = dispatchError(err)
 		}
@@ -107,7 +108,7 @@ func (b *Broker) settle(ctx context.Context, topic, group, handle string, durabl
 func (b *Broker) Suspend(ctx context.Context, topic, group, handle string, d time.Duration, by, reason string) error {
 	return b.settle(ctx, topic, group, handle, false, func(o *owner, now time.Time, h dispatch.Handle) error {
 		err := o.m.Suspend(now, h, d, by, reason)
-		o.countSettled(now, h, ThenSuspend, err)
+		o.countSettled(now, h, ThenSuspend, quota.Settlement{}, err)
 		return err
 	})
 }
@@ -136,7 +137,7 @@ func (b *Broker) DeadLetter(ctx context.Context, topic, group, handle, reason st
 	return b.settle(ctx, topic, group, handle, true, func(o *owner, now time.Time, h dispatch.Handle) error {
 		o.reject(h)
 		err := o.m.DeadLetter(now, h, reason)
-		o.countSettled(now, h, ThenReject, err)
+		o.countSettled(now, h, ThenReject, quota.Settlement{}, err)
 		return err
 	})
 }

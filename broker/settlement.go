@@ -100,13 +100,13 @@ func (b *Broker) SettleWith(ctx context.Context, topic, group, handle string, s 
 			o.reject(h)
 		}
 		err := o.m.Settle(now, h, s.Settlement, s.then())
-		o.countSettled(now, h, s.Then, err)
+		o.countSettled(now, h, s.Then, s.Settlement, err)
 		return err
 	})
 }
 
 // countSettled notes how a message of a worker was settled.
-func (o *owner) countSettled(now time.Time, h dispatch.Handle, t Then, err error) {
+func (o *owner) countSettled(now time.Time, h dispatch.Handle, t Then, used quota.Settlement, err error) {
 	switch {
 	case err == nil && t == ThenAck:
 		o.metrics.Acks.Add(1)
@@ -116,7 +116,7 @@ func (o *owner) countSettled(now time.Time, h dispatch.Handle, t Then, err error
 		o.metrics.StaleAcks.Add(1)
 	}
 	if err == nil && (t == ThenAck || t == ThenReject) {
-		o.ended(now, h.Group, h.Bucket, h.Offset, true)
+		o.ended(now, h.Group, h.Bucket, h.Offset, true, used)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 const (
@@ -22,13 +23,15 @@ const (
 
 // Recorded is one request of a trace: a line of the answer, as policy simulate reads it.
 type Recorded struct {
-	Time        time.Time `json:"time"`
-	User        string    `json:"user"`
-	Model       string    `json:"model"`
-	Cost        int64     `json:"cost,omitempty"`
-	InputTokens int64     `json:"input_tokens,omitempty"`
-	// OutputTokens is what was expected of the request when it went.
+	Time  time.Time `json:"time"`
+	User  string    `json:"user"`
+	Model string    `json:"model"`
+	Cost  int64     `json:"cost,omitempty"`
+	// InputTokens and OutputTokens are what the model counted, or else the gateway's estimate of the input alone.
+	// MaxTokens is what the caller allowed.
+	InputTokens  int64    `json:"input_tokens,omitempty"`
 	OutputTokens int64    `json:"output_tokens,omitempty"`
+	MaxTokens    int64    `json:"max_tokens,omitempty"`
 	Bytes        int64    `json:"bytes,omitempty"`
 	Level        *uint8   `json:"level,omitempty"`
 	ServiceTime  Duration `json:"service_time"`
@@ -56,8 +59,14 @@ func (r *Recorder) Released(x broker.Released) {
 	}
 	line := Recorded{
 		Time: x.Stored.UTC(), User: x.Cell.User, Model: x.Cell.Model, Cost: max(1, x.Cost.Requests),
-		InputTokens: x.Cost.Tokens - x.Cost.Output, OutputTokens: x.Cost.Output, Bytes: x.Cost.BytesIn,
+		InputTokens: x.Cost.Tokens - x.Cost.Output, MaxTokens: x.Cost.Output, Bytes: x.Cost.BytesIn,
 		ServiceTime: Duration(x.Service()),
+	}
+	if u := x.Used; u.Outcome == quota.Used {
+		line.OutputTokens = max(u.OutputTokens, 0)
+		if u.Tokens >= line.OutputTokens && u.OutputTokens >= 0 {
+			line.InputTokens = u.Tokens - u.OutputTokens
+		}
 	}
 	if x.Level >= 0 {
 		level := uint8(x.Level)

@@ -98,7 +98,7 @@ func (r *resolved) count(k kind) {
 	r.tokens = r.tokens || k == kindTokens
 }
 
-// specs lists the limits that an account asks. A cell's window may be asked by the gateway instead.
+// specs lists the limits that an account asks. A window may be asked by the gateway instead.
 func specs(scope suspend.Scope, l policy.Limits) []spec {
 	var list []spec
 	add := func(k kind, law any, from policy.Source) { list = append(list, spec{kind: k, law: law, from: from}) }
@@ -110,7 +110,7 @@ func specs(scope suspend.Scope, l policy.Limits) []spec {
 	if l.Leaky != nil {
 		add(kindRate, l.Leaky, l.From.Leaky)
 	}
-	if l.Window != nil && (scope != suspend.Bucket || l.WindowAt == policy.Release) {
+	if l.Window != nil && l.WindowAt == policy.Release {
 		add(kindWindow, l.Window, l.From.Window)
 	}
 	bucket(kindQuota, l.Quota, l.From.Quota)
