@@ -3,6 +3,7 @@ package limit
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -44,7 +45,7 @@ func parseBytes(s string) (int64, error) {
 			break
 		}
 	}
-	n, err := parseWhole(s)
+	n, err := strconv.ParseInt(s, 10, 64)
 	switch {
 	case err != nil:
 		return 0, err

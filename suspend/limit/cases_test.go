@@ -86,18 +86,6 @@ func TestC49_ReturnedWaitIsTheShortest(t *testing.T) {
 	}
 }
 
-// TestC49_CellWaitIsTheShortest: the same of two limits asked as one.
-func TestC49_CellWaitIsTheShortest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c, s, now := drawCell(t)
-		cost := rapid.Int64Range(0, 12).Draw(t, "cost")
-		waitIsShortest(t, now, func(at time.Time) Decision {
-			_, v := c.Take(s, at, cost)
-			return v.Decision
-		})
-	})
-}
-
 func waitIsShortest(t *rapid.T, now time.Time, ask func(time.Time) Decision) {
 	d := ask(now)
 	if d.Allowed || d.Never {

@@ -47,29 +47,33 @@ func ExampleTokenWindow() {
 	// call 5 waits 56s
 }
 
-// A cell at two per second with a hard cap of three per minute: even release first, then the cap binds.
-func ExampleCell_Take() {
-	cell := limit.Cell{
-		Leaky:  &limit.LeakyBucket{Rate: limit.Rate{Events: 2, Per: time.Second}},
-		Window: &limit.FixedWindow{Limit: 3, Window: time.Minute},
-	}
-	var state limit.CellState
+// Two per second with a hard cap of three per minute, asked as one: each is peeked at, and all are charged or none.
+func ExampleLeakyBucket_Peek() {
+	rate := limit.LeakyBucket{Rate: limit.Rate{Events: 2, Per: time.Second}}
+	minute := limit.FixedWindow{Limit: 3, Window: time.Minute}
+	var paced limit.LeakyState
+	var used limit.WindowState
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for range 6 {
-		var v limit.Verdict
-		state, v = cell.Take(state, now, 1)
-		if v.Allowed {
+		_, byRate := rate.Peek(paced, now, 1)
+		_, byWindow := minute.Peek(used, now, 1)
+		if byRate.Allowed && byWindow.Allowed {
+			paced, used = rate.Charge(paced, now, 1), minute.Charge(used, now, 1)
 			fmt.Println(now.Format("05.000"), "go")
 			continue
 		}
-		fmt.Println(now.Format("05.000"), "wait", v.Wait(now), "for the", v.Binds)
-		now = v.RetryAt
+		binds := byRate
+		if byWindow.RetryAt.After(byRate.RetryAt) {
+			binds = byWindow
+		}
+		fmt.Println(now.Format("05.000"), "wait", binds.Wait(now))
+		now = binds.RetryAt
 	}
 	// Output:
 	// 00.000 go
-	// 00.000 wait 500ms for the rate
+	// 00.000 wait 500ms
 	// 00.500 go
-	// 00.500 wait 500ms for the rate
+	// 00.500 wait 500ms
 	// 01.000 go
-	// 01.000 wait 59s for the window
+	// 01.000 wait 59s
 }

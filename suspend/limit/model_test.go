@@ -47,29 +47,6 @@ func drawPause(t *rapid.T, r Rate) time.Duration {
 	).Draw(t, "pause"))
 }
 
-func drawCell(t *rapid.T) (Cell, CellState, time.Time) {
-	leaky := &LeakyBucket{Rate: Rate{rapid.Int64Range(1, 20).Draw(t, "events"), time.Second}}
-	leaky.Burst = drawBurst(t, leaky.Rate)
-	window := &FixedWindow{
-		Limit:  rapid.Int64Range(1, 20).Draw(t, "limit"),
-		Window: time.Duration(rapid.Int64Range(1, 5000).Draw(t, "window ms")) * time.Millisecond,
-	}
-	c := Cell{Leaky: leaky, Window: window}
-	switch rapid.IntRange(0, 5).Draw(t, "kind") {
-	case 0:
-		c.Leaky = nil
-	case 1:
-		c.Window = nil
-	}
-	var s CellState
-	now := noon
-	for range rapid.IntRange(0, 8).Draw(t, "asks") {
-		s, _ = c.Take(s, now, rapid.Int64Range(0, 6).Draw(t, "cost"))
-		now = now.Add(drawPause(t, leaky.Rate))
-	}
-	return c, s, now
-}
-
 // TestLeakyBucketAgainstModel compares with the definition in rational numbers, over many asks: no drift, not by a
 // nanosecond.
 func TestLeakyBucketAgainstModel(t *testing.T) {
@@ -149,49 +126,6 @@ func TestFixedWindowAgainstModel(t *testing.T) {
 			now += rapid.Int64Range(0, int64(l.Window)).Draw(t, "pause")
 		}
 	})
-}
-
-// TestCellChargesAllOrNone: a cell that refuses has charged no limit; one that passes has charged each as if alone.
-func TestCellChargesAllOrNone(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c, s, now := drawCell(t)
-		cost := rapid.Int64Range(-1, 12).Draw(t, "cost")
-		peeked, _ := c.Peek(s, now, cost)
-		after, v := c.Take(s, now, cost)
-		if !v.Allowed {
-			if after != peeked {
-				t.Fatalf("refused and charged: %+v, then %+v", peeked, after)
-			}
-			checkBinding(t, c, s, now, cost, v)
-			return
-		}
-		want := CellState{}
-		if c.Leaky != nil {
-			want.Leaky, _ = c.Leaky.Take(s.Leaky, now, cost)
-		}
-		if c.Window != nil {
-			want.Window, _ = c.Window.Take(s.Window, now, cost)
-		}
-		if after != want {
-			t.Fatalf("charged %+v, want %+v", after, want)
-		}
-	})
-}
-
-// checkBinding: the limit that is named refuses by itself, and just as long.
-func checkBinding(t *rapid.T, c Cell, s CellState, now time.Time, cost int64, v Verdict) {
-	var d Decision
-	switch v.Binds {
-	case Leaky:
-		_, d = c.Leaky.Take(s.Leaky, now, cost)
-	case Window:
-		_, d = c.Window.Take(s.Window, now, cost)
-	case Unlimited:
-		t.Fatalf("refused by no limit: %+v", v)
-	}
-	if d.Allowed || d.Never != v.Never || !d.RetryAt.Equal(v.RetryAt) {
-		t.Fatalf("%v binds with %+v, by itself it says %+v", v.Binds, v, d)
-	}
 }
 
 // TestNothingWrapsRound: no input leads to an earlier instant than a smaller one would.

@@ -39,6 +39,16 @@ func ParseFixedWindow(s string) (FixedWindow, error) {
 	return l, l.Validate()
 }
 
+// ParseTokenWindow reads N/DURATION or N/UNIT: "100000/1m". Errors wrap ErrInvalid.
+func ParseTokenWindow(s string) (TokenWindow, error) {
+	n, per, err := parsePair(s, "tokens such as 100000/1m")
+	if err != nil {
+		return TokenWindow{}, err
+	}
+	l := TokenWindow{Limit: n, Window: per}
+	return l, l.Validate()
+}
+
 func parsePair(s, want string) (int64, time.Duration, error) {
 	count, span, ok := strings.Cut(s, "/")
 	if !ok {

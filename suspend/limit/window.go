@@ -95,6 +95,9 @@ func (l FixedWindow) Rests(s WindowState, now time.Time) time.Time {
 	return instant(l.end(s.At))
 }
 
+// End is the first instant after the window that now lies in. Two instants are in one window if they have the same End.
+func (l FixedWindow) End(now time.Time) time.Time { return instant(l.end(nanos(now))) }
+
 // at moves the state to an ask at now: into a fresh window if a later one has begun, see the package comment for a clock
 // that went back.
 func (l FixedWindow) at(s WindowState, now int64) WindowState {
@@ -110,6 +113,3 @@ func (l FixedWindow) index(at int64) int64 { return floorDiv(at, int64(l.Window)
 
 // end is the first instant after the window that at lies in.
 func (l FixedWindow) end(at int64) int64 { return begin(l.index(at)+1, int64(l.Window)) }
-
-// String is the limit as ParseFixedWindow reads it, such as "100/1m".
-func (l FixedWindow) String() string { return fmt.Sprintf("%d/%s", l.Limit, short(l.Window)) }

@@ -48,9 +48,6 @@ func Diff(old, updated *Document) []Change {
 		func(a Alarm) (Change, string) { return Change{Section: "alarms", Name: a.Name}, oneLine(a.node()) })
 }
 
-// Equal reports whether two documents say the same, wherever and in whatever order they say it.
-func (d *Document) Equal(o *Document) bool { return d == o || len(Diff(d, o)) == 0 }
-
 // diffSorted walks through two sorted lists side by side. describe names an entry and gives its text.
 func diffSorted[E any](list []Change, old, updated []E, compare func(a, b E) int, describe func(E) (Change, string)) []Change {
 	for len(old) > 0 || len(updated) > 0 {

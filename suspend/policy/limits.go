@@ -100,21 +100,13 @@ func (s Source) String() string {
 	return Broker.String()
 }
 
-// Admission is what the gateway asks before it accepts a request for the cell.
-func (l Limits) Admission() limit.Cell {
+// AtAdmission is the window that the gateway asks before it lets a request in; nil if there is none, or it is asked at
+// release.
+func (l Limits) AtAdmission() *limit.FixedWindow {
 	if l.WindowAt == Admission {
-		return limit.Cell{Window: l.Window}
+		return l.Window
 	}
-	return limit.Cell{}
-}
-
-// Release is what the pool asks before it forwards a request of the cell.
-func (l Limits) Release() limit.Cell {
-	c := limit.Cell{Leaky: l.Leaky}
-	if l.WindowAt == Release {
-		c.Window = l.Window
-	}
-	return c
+	return nil
 }
 
 // take copies the given kinds from a rule.

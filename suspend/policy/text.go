@@ -1,11 +1,9 @@
 package policy
 
-import (
-	"strings"
-)
+import "strings"
 
-// Text is a rule, or the limits of a cell, in the words of a document; what is not set is empty. It is what the command
-// line and the admin API show.
+// Text is a rule in the words of a document; what is not set is empty. It is what the command line and the admin API
+// show.
 type Text struct {
 	Section     string `json:"section,omitempty"` // "rows", "columns", "levels" or "broker"; empty for cells
 	User        string `json:"user,omitempty"`
@@ -41,19 +39,6 @@ func (r Rule) Text() Text {
 	}
 	if r.Section == Levels {
 		t.Level = levelName(r.Importance)
-	}
-	return t
-}
-
-// Text is the limits of a cell in the words of a document; "unlimited" where a rule says so or no rule says anything,
-// "default" for messages in flight if no rule says anything.
-func (l Limits) Text() Text {
-	t := l.text(cellKinds)
-	if !l.limits(KindInFlight) {
-		t.InFlight = absent(KindInFlight)
-	}
-	if !l.limits(KindWeight) {
-		t.Weight = absent(KindWeight)
 	}
 	return t
 }
