@@ -208,6 +208,39 @@ func TestRowGateWithoutResumeStarves(t *testing.T) {
 	}
 }
 
+// Turns that are given back were lost before: a column whose entries are resumed all the time
+// takes no more than its turn beside one whose entries wait for no gate.
+func TestResumingTakesNobodysTurns(t *testing.T) {
+	b := newBoard(t, Options{})
+	random := rand.New(rand.NewPCG(3, 4))
+	gates := make([]suspend.Target, 200)
+	for i := range gates {
+		gates[i] = suspend.Target{Scope: suspend.Row, Name: fmt.Sprint("user", i)}
+		b.Add(b.entry(gates[i].Name, "gated", L1))
+	}
+	b.Add(b.entry("open", "open", L1))
+	served := map[string]int{}
+	for range 50_000 {
+		for range 3 { // more rows open than messages can go
+			b.Open(gates[random.IntN(len(gates))], b.Resume)
+		}
+		e := b.Next()
+		for e != nil && e.Value != "open" && random.IntN(3) > 0 {
+			b.Park(e, suspend.Target{Scope: suspend.Row, Name: e.Value})
+			e = b.Next()
+		}
+		if e == nil {
+			continue
+		}
+		served[e.col.name]++
+		b.Charge(e, 1)
+		b.Add(e)
+	}
+	if served["open"] < served["gated"]*95/100 {
+		t.Fatalf("served %v, want as many of the open column", served)
+	}
+}
+
 // A dear message at the head finds that the column has not enough left for it, and is
 // put back while the column is closed. The cheap ones behind it, which would fit, do
 // not overtake it for ever.

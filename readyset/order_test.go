@@ -77,6 +77,12 @@ func (n *naive) enter(e *naiveEntry, resumed bool) {
 		n.put(e, 0)
 	}
 	n.rouse(e.col, e.level)
+	if resumed && e.credit > 0 {
+		e.col.passed[e.level] = max(e.col.passed[e.level], n.share)
+		if i := slices.Index(n.turning, e.col); i >= 0 {
+			n.turning = append([]*naiveColumn{e.col}, slices.Delete(n.turning, i, i+1)...)
+		}
+	}
 }
 
 func (n *naive) remove(e *naiveEntry) {
@@ -184,9 +190,6 @@ func (n *naive) putBack(e *naiveEntry) {
 	}
 	e.col.passed = n.lastPassed
 	n.last = nil
-	if i := slices.Index(n.turning, e.col); i >= 0 {
-		n.turning = append([]*naiveColumn{e.col}, slices.Delete(n.turning, i, i+1)...)
-	}
 }
 
 func (n *naive) setLevel(e *naiveEntry, l Level) {

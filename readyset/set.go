@@ -76,11 +76,27 @@ func (s *Set[T]) Drop(e *Entry[T]) {
 // Add makes e ready: it joins the next round of its level. No-op if it is ready.
 func (s *Set[T]) Add(e *Entry[T]) { s.enter(e, (*rounds[T]).push) }
 
-// Resume makes e ready as the first of the current round. It is for an entry whose
+// Resume makes e ready and gives it back a turn that it lost: it is the first of the
+// current round, its level is due, and its column is next. It is for an entry whose
 // turn came and that only a gate kept: with Add it would wait for another turn, find
-// the gate closed by others again, and never go. Without credit in this round it sits
-// out as with Add. No-op if it is ready.
-func (s *Set[T]) Resume(e *Entry[T]) { s.enter(e, (*rounds[T]).resume) }
+// the gate closed by others again, and never go. Of several, the one resumed last goes
+// first. Without credit in this round e sits out as with Add. No-op if it is ready.
+func (s *Set[T]) Resume(e *Entry[T]) {
+	if e.Ready() {
+		return
+	}
+	s.enter(e, (*rounds[T]).resume)
+	c := e.col
+	if e.credit <= 0 {
+		return
+	}
+	c.passed[e.level] = max(c.passed[e.level], s.share)
+	if c.where == turning {
+		s.turning.remove(c)
+		s.turning.push(c)
+		s.turning.head = c
+	}
+}
 
 // enter makes e ready, where place puts it in the rounds of its level.
 func (s *Set[T]) enter(e *Entry[T], place func(*rounds[T], *Entry[T], int64)) {

@@ -46,11 +46,6 @@ func (s *Set[T]) PutBack(e *Entry[T]) {
 	}
 	s.taken = taken[T]{}
 	e.col.passed = last.passed
-	if c := e.col; c.where == turning {
-		s.turning.remove(c) // columns may have come since
-		s.turning.push(c)
-		s.turning.head = c
-	}
 }
 
 // Charge takes the cost of a message from e's credit, or gives some back if it is

@@ -36,9 +36,25 @@ func (m *Machine) setGate(now time.Time, g *group, t suspend.Target, closed bool
 }
 
 // openNarrow has those that wait for a narrow gate look again. Some may find another
-// one closed, or the same one for another cause.
+// one closed, or the same one for another cause. A row may have room for one of them only:
+// who lost its turn longest ago is to be first, so it is resumed last, see readyset.
 func (m *Machine) openNarrow(now time.Time, g *group, t suspend.Target) {
-	g.set.Open(t, func(e *readyset.Entry[*cursor]) { m.arrange(now, e.Value) })
+	lost := m.lost[:0]
+	g.set.Open(t, func(e *readyset.Entry[*cursor]) {
+		c := e.Value
+		if c.turned && c.deliverable() {
+			if _, closed := c.narrow(now); !closed {
+				lost = append(lost, c)
+				return
+			}
+		}
+		m.arrange(now, c)
+	})
+	for i := len(lost) - 1; i >= 0; i-- {
+		m.offer(lost[i])
+	}
+	clear(lost)
+	m.lost = lost[:0]
 }
 
 // setWideGate notes whether there is this cause for a unit to be closed, and closes or

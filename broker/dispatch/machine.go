@@ -89,8 +89,8 @@ type Machine struct {
 
 	pool  pool
 	audit audit
-	// later is scratch for fill.
-	later []*cursor
+	// later is scratch for fill, lost for openNarrow.
+	later, lost []*cursor
 	// restored are the buckets in the order of their restoring, until Start.
 	restored []*bucket
 	// startHolds are the holds restored, until Start.
