@@ -59,6 +59,17 @@ func (p *model) limited(g GroupID, name string, off int) bool {
 	return !fits && !gate.Never // that would be a dead letter, not a wait
 }
 
+// behindUnread is whether an overdue message is before off whose deadline the machine has
+// not read since it started: it may wait for a window that it does not fit.
+func (p *model) behindUnread(g GroupID, name string, off int) bool {
+	for _, msg := range p.buckets[name].msgs[:off] {
+		if msg.recovered && p.overdue(msg) && !msg.dead && !msg.groups[g].settled {
+			return true
+		}
+	}
+	return false
+}
+
 func (p *model) ask(g GroupID, name string, off int) quota.Ask {
 	a := quota.Ask{Place: p.place(name), Cost: quota.Cost{Requests: 1}, Since: moment(p.since[placeKey{g, name}])}
 	if l := p.ledgers[g]; l.NeedsCost(a.Place) {

@@ -162,7 +162,7 @@ func (p *model) turn() {
 			p.t.Fatalf("a poll outlived its time")
 		}
 		for name := range p.buckets {
-			if off := p.next(w.group, name); off >= 0 && p.reads(w.group, w.client, name) && !p.limited(w.group, name, off) {
+			if off := p.next(w.group, name); off >= 0 && p.reads(w.group, w.client, name) && !p.limited(w.group, name, off) && !p.behindUnread(w.group, name, off) {
 				p.t.Fatalf("lost wake-up: %v waits beside message %d of %q", w, off, name)
 			}
 		}
