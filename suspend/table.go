@@ -127,7 +127,8 @@ func (t *Table) latest(now time.Time, p Place, widest Scope) (Hold, bool) {
 	var found *item
 	until := now
 	for scope := widest; ; scope-- {
-		if it := t.find(p.target(scope)); it != nil && it.At().After(until) {
+		target, ok := p.Target(scope)
+		if it := t.find(target); ok && it != nil && it.At().After(until) {
 			found, until = it, it.At()
 		}
 		if scope == Bucket {
@@ -138,25 +139,6 @@ func (t *Table) latest(now time.Time, p Place, widest Scope) (Hold, bool) {
 		return Hold{}, false
 	}
 	return holdOf(found), true
-}
-
-// target is the target of the given scope that covers the place. One with no name is held by nothing.
-func (p Place) target(scope Scope) Target {
-	t := Target{Scope: scope}
-	switch scope {
-	case Bucket:
-		t.Name = p.Bucket
-	case Row:
-		t.Name = p.User
-	case Column:
-		t.Name = p.Model
-	case Level:
-		if int(p.Level) < len(levelNames) {
-			t.Name = levelNames[p.Level]
-		}
-	case All:
-	}
-	return t
 }
 
 // PopDue removes and returns one hold whose time has come, the earliest first; false if there is none.

@@ -26,7 +26,7 @@ const (
 var scopeNames = [scopes]string{Bucket: "bucket", Row: "row", Column: "column", Level: "level", All: "all"}
 
 // levelNames are the names a Target of scope Level may have; the index is the level.
-var levelNames = [...]string{"0", "1", "2", "3"}
+var levelNames = [lite.MaxLevel + 1]string{"0", "1", "2", "3"}
 
 var (
 	// ErrScope is wrapped by every error about a scope that does not exist.
@@ -106,5 +106,24 @@ type Place struct {
 	Bucket string
 	User   string // row; empty: in no row
 	Model  string // column; empty: in no column
-	Level  uint8
+	Level  uint8  // beyond lite.MaxLevel: as that
+}
+
+// Target is what covers the place at a scope; false if nothing does, as a lite topic that is no cell is in no row and in
+// no column.
+func (p Place) Target(scope Scope) (Target, bool) {
+	t := Target{Scope: scope}
+	switch scope {
+	case Bucket:
+		t.Name = p.Bucket
+	case Row:
+		t.Name = p.User
+	case Column:
+		t.Name = p.Model
+	case Level:
+		t.Name = levelNames[min(p.Level, lite.MaxLevel)]
+	case All:
+		return t, true
+	}
+	return t, t.Name != ""
 }

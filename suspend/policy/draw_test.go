@@ -5,6 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend/limit"
 )
 
@@ -14,7 +15,7 @@ func drawDocument(t *rapid.T) *Document {
 	d := p.doc
 	d.cost = CostUnit(rapid.IntRange(0, 2).Draw(t, "cost"))
 	if d.levelSet = rapid.Bool().Draw(t, "level set"); d.levelSet {
-		d.level = rapid.Uint8Range(0, LeastImportant).Draw(t, "level")
+		d.level = rapid.Uint8Range(0, lite.MaxLevel).Draw(t, "level")
 	}
 	for range rapid.IntRange(0, 14).Draw(t, "rules") {
 		r := drawRule(t)
@@ -52,7 +53,7 @@ func drawRule(t *rapid.T) *Rule {
 	case Columns:
 		r.Model = drawName(t, "model")
 	case Levels:
-		r.Importance = rapid.Uint8Range(0, LeastImportant).Draw(t, "importance")
+		r.Importance = rapid.Uint8Range(0, lite.MaxLevel).Draw(t, "importance")
 	case Broker:
 	}
 	var allowed []Kinds
@@ -129,7 +130,7 @@ func drawLimit(t *rapid.T, r *Rule, kind Kinds) {
 }
 
 func drawImportance(t *rapid.T, d *Document) {
-	i := Importance{Level: rapid.Uint8Range(0, LeastImportant).Draw(t, "level")}
+	i := Importance{Level: rapid.Uint8Range(0, lite.MaxLevel).Draw(t, "level")}
 	names := rapid.SampledFrom([]string{"a", "b", "0x1", "~"})
 	switch rapid.IntRange(0, 3).Draw(t, "of") {
 	case 0:

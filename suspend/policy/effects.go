@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
 // Effect is one limit that is another under another document.
@@ -149,7 +151,7 @@ func (x *effects) aggregates() {
 		after, _ := x.updated.Column(model)
 		x.compare(Columns, Selector{Model: model}.String(), &before, &after)
 	}
-	for level := range uint8(LeastImportant + 1) {
+	for level := range uint8(lite.MaxLevel + 1) {
 		before, _ := x.old.LevelOf(level)
 		after, _ := x.updated.LevelOf(level)
 		x.compare(Levels, "level "+levelName(level), &before, &after)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
 // full is a factor of 1, in permille.
@@ -138,7 +140,7 @@ func (e *entry) whole64(key string, least, most int64) int64 {
 }
 
 func (e *entry) level(key string) uint8 {
-	return uint8(e.whole64(key, 0, LeastImportant)) //nolint:gosec // 0 to 3
+	return uint8(e.whole64(key, 0, lite.MaxLevel)) //nolint:gosec // 0 to 3
 }
 
 // duration is a value from least to most; byDefault if the key is not there.

@@ -32,7 +32,7 @@ const DefaultLevel = 1
 type Importance struct {
 	Selector        // no wildcards
 	Key      string // name of an API key
-	Level    uint8  // 0, the most important, to LeastImportant
+	Level    uint8  // 0, the most important, to lite.MaxLevel
 	File     string
 	Line     int
 }

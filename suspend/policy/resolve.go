@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/penstockmq/penstock/broker/lite"
+
 import "slices"
 
 // Document is a set of rules, indexed by what they are for. Immutable.
@@ -21,7 +23,7 @@ type rules struct {
 	cells   map[Selector]*Rule
 	rows    map[string]*Rule // by user
 	columns map[string]*Rule // by model
-	levels  [LeastImportant + 1]*Rule
+	levels  [lite.MaxLevel + 1]*Rule
 	broker  *Rule
 	sets    Kinds // what any rule of cells sets: other kinds need no search
 }
@@ -162,9 +164,9 @@ func (d *Document) Column(model string) (enforced, shadow Limits) {
 	return named(d.enforced.columns, model), named(d.shadow.columns, model)
 }
 
-// LevelOf is what holds for all cells of an importance level together. Beyond LeastImportant there is nothing.
+// LevelOf is what holds for all cells of an importance level together. Beyond lite.MaxLevel there is nothing.
 func (d *Document) LevelOf(level uint8) (enforced, shadow Limits) {
-	if level > LeastImportant {
+	if level > lite.MaxLevel {
 		return Limits{}, Limits{}
 	}
 	return only(d.enforced.levels[level]), only(d.shadow.levels[level])

@@ -30,9 +30,6 @@ func (s Section) String() string {
 	return fmt.Sprintf("section(%d)", uint8(s))
 }
 
-// LeastImportant is the highest importance level. Level 0 is the most important.
-const LeastImportant = 3
-
 // Kinds is a set of kinds of limit.
 type Kinds uint16
 
@@ -75,7 +72,7 @@ func (ks Kinds) Has(k Kinds) bool { return ks&k == k }
 type Rule struct {
 	Section    Section
 	Selector          // Cells: user and model; Rows: the user; Columns: the model; else empty
-	Importance uint8  // Levels: 0 to LeastImportant
+	Importance uint8  // Levels: 0 to lite.MaxLevel
 	Shadow     bool   // counted, not enforced
 	File       string // that the rule was read from; empty if the document was not read from a directory
 	Line       int    // in that file or document

@@ -61,6 +61,9 @@ func (a *account) target() suspend.Target { return suspend.Target{Scope: a.scope
 
 func (a *account) narrow() bool { return a.scope <= suspend.Row }
 
+// level is which level the account is of. REQUIRES: its scope is Level.
+func (a *account) level() uint8 { return a.name[0] - '0' }
+
 func (a *account) more() *extra {
 	if a.extra == nil {
 		a.extra = &extra{factor: full}

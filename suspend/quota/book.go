@@ -14,24 +14,6 @@ type path [scopes]*account
 // level is the level of a place, within bounds.
 func level(p suspend.Place) uint8 { return min(p.Level, levels-1) }
 
-// within is the target of a scope that a place lies in; false if it lies in none.
-func within(p suspend.Place, scope suspend.Scope) (suspend.Target, bool) {
-	t := suspend.Target{Scope: scope}
-	switch scope {
-	case suspend.Bucket:
-		t.Name = p.Bucket
-	case suspend.Row:
-		t.Name = p.User
-	case suspend.Column:
-		t.Name = p.Model
-	case suspend.Level:
-		t.Name = levelNames[level(p)]
-	case suspend.All:
-		return t, true
-	}
-	return t, t.Name != ""
-}
-
 // find is the account of a target; nil if it has none.
 func (l *Ledger) find(t suspend.Target) *account {
 	switch {
@@ -65,7 +47,7 @@ func (l *Ledger) open(t suspend.Target) *account {
 func (l *Ledger) path(now time.Time, p suspend.Place, create bool) path {
 	var found path
 	for scope := suspend.Bucket; scope < scopes; scope++ {
-		t, ok := within(p, scope)
+		t, ok := p.Target(scope)
 		if !ok {
 			continue
 		}
@@ -115,7 +97,7 @@ func (l *Ledger) wide(now time.Time, a *account) {
 	case suspend.Column:
 		p.Model = a.name
 	case suspend.Level:
-		p.Level = a.name[0] - '0'
+		p.Level = a.level()
 	case suspend.Bucket, suspend.Row, suspend.All:
 	}
 	l.refresh(now, a, p)

@@ -43,7 +43,7 @@ broker: {quota: 25/s, in_flight: 4}
 				delete(since, p.Bucket)
 				out = append(out, running{p, ticket})
 				for scope := suspend.Bucket; scope < scopes; scope++ {
-					target, _ := within(p, scope)
+					target, _ := p.Target(scope)
 					went[target] = append(went[target], event{d.now, a.Cost.Requests})
 				}
 				if len(out) > 4 {

@@ -88,7 +88,7 @@ func TestC59_RemovedOverrideFallsBackAtOnce(t *testing.T) {
 // review asks a waiting place anew, as the machine does after a change of policy.
 func (d *desk) review(p suspend.Place) {
 	for scope := suspend.Bucket; scope <= suspend.Row; scope++ {
-		t, _ := within(p, scope)
+		t, _ := p.Target(scope)
 		delete(d.parked, t)
 	}
 	if g, closed := d.Narrow(d.now, p); closed {

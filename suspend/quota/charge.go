@@ -54,8 +54,8 @@ func (l *Ledger) Charge(now time.Time, a Ask) Ticket {
 	return t
 }
 
-// charge charges one account: a rate as of at, if something waited here, all else as of now. A shadow rule is charged as if it were in force, and counts what
-// it would have held.
+// charge charges one account: a rate as of at, if something waited here, all else as of now. A shadow rule is charged as if
+// it were in force, and counts what it would have held.
 func (a *account) charge(now, at time.Time, c Cost) {
 	if !a.waited {
 		at = later(at, now.Add(-lateStep))

@@ -13,7 +13,7 @@ func (l *Ledger) Explain(now time.Time, p suspend.Place) []Line {
 	l.observe(now)
 	var lines []Line
 	for scope := suspend.Bucket; scope < scopes; scope++ {
-		t, ok := within(p, scope)
+		t, ok := p.Target(scope)
 		if !ok {
 			continue
 		}
@@ -96,7 +96,7 @@ func (l *Ledger) signalLines(now time.Time, a *account) []Line {
 
 // squeezeLines are the limits of the whole whose reserve for more important levels a level touches.
 func (l *Ledger) squeezeLines(now time.Time, a *account) []Line {
-	level := int(a.name[0] - '0')
+	level := a.level()
 	var lines []Line
 	l.wide(now, l.all)
 	for i := range l.squeezes {

@@ -18,7 +18,7 @@ func (l *Ledger) Narrow(now time.Time, p suspend.Place) (Gate, bool) {
 	var g Gate
 	var at, cell *account
 	for scope := suspend.Bucket; scope <= suspend.Row; scope++ {
-		t, ok := within(p, scope)
+		t, ok := p.Target(scope)
 		a := l.find(t)
 		if !ok || a == nil {
 			continue
@@ -100,7 +100,7 @@ func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 	var g Gate
 	var of *account
 	for scope := suspend.Bucket; scope < scopes; scope++ {
-		t, ok := within(a.Place, scope)
+		t, ok := a.Place.Target(scope)
 		if !ok || l.unlimited != nil {
 			continue
 		}
@@ -124,7 +124,7 @@ func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 	if of == nil {
 		return Gate{}, true
 	}
-	cell, ok := within(a.Place, suspend.Bucket)
+	cell, ok := a.Place.Target(suspend.Bucket)
 	if ok {
 		g.Target = cell
 		at := l.open(cell)
@@ -180,7 +180,7 @@ func (a *account) fits(now time.Time, c Cost) (Gate, bool) {
 func (l *Ledger) Wide(now time.Time, p suspend.Place, f func(t suspend.Target, closed bool, until time.Time)) {
 	l.observe(now)
 	l.wide(now, l.all)
-	if t, ok := within(p, suspend.Column); ok {
+	if t, ok := p.Target(suspend.Column); ok {
 		if a := l.find(t); a != nil {
 			l.tell(now, a, f)
 		} else {

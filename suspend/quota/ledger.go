@@ -12,14 +12,11 @@ import (
 )
 
 const (
-	levels = 4
+	levels = lite.MaxLevel + 1
 	scopes = 5
 	// books are the scopes whose accounts come and go: cells, rows and columns.
 	books = 3
 )
-
-// levelNames are the names of targets of scope Level.
-var levelNames = [levels]string{"0", "1", "2", "3"}
 
 // Ledger is the accounts of one consumer group, or of whatever shares limits. Not safe for concurrent use.
 type Ledger struct {
@@ -62,8 +59,9 @@ func New(doc *policy.Document) *Ledger {
 	l := &Ledger{interned: map[resolvedKey]*resolved{}, would: map[wouldKey]*int64{}}
 	l.adopt(doc)
 	l.all = l.newAccount(suspend.Target{Scope: suspend.All})
-	for i, name := range levelNames {
-		l.levels[i] = l.newAccount(suspend.Target{Scope: suspend.Level, Name: name})
+	for i := range l.levels {
+		t, _ := suspend.Place{Level: uint8(i)}.Target(suspend.Level)
+		l.levels[i] = l.newAccount(t)
 	}
 	return l
 }
@@ -162,9 +160,6 @@ func (l *Ledger) Importance(c lite.Cell, stamped int8) uint8 {
 	return min(level, levels-1)
 }
 
-// CostUnit is what fairness among buckets counts.
-func (l *Ledger) CostUnit() policy.CostUnit { return l.doc.CostUnit() }
-
 // NeedsCost reports whether what a message of a place costs makes a difference: else the caller need not find out. A rate
 // counts too, as a message may stand for several requests.
 func (l *Ledger) NeedsCost(p suspend.Place) bool {
@@ -175,7 +170,7 @@ func (l *Ledger) NeedsCost(p suspend.Place) bool {
 		return false
 	}
 	for scope := suspend.Bucket; scope < scopes; scope++ {
-		if t, ok := within(p, scope); ok && l.resolutionOf(t, p).counts {
+		if t, ok := p.Target(scope); ok && l.resolutionOf(t, p).counts {
 			return true
 		}
 	}

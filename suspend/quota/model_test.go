@@ -51,7 +51,7 @@ func (m *model) limits(t suspend.Target) policy.Limits {
 
 func (m *model) targets(p suspend.Place) (list []suspend.Target) {
 	for scope := suspend.Bucket; scope < scopes; scope++ {
-		t, _ := within(p, scope)
+		t, _ := p.Target(scope)
 		list = append(list, t)
 		if m.states[t] == nil {
 			m.states[t], m.places[t] = &modelState{}, p

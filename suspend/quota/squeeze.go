@@ -69,7 +69,7 @@ func (s *squeeze) convert(now time.Time) {
 }
 
 // short is whether a level's reserve is touched.
-func (s *squeeze) short(now time.Time, level int) (until time.Time, short bool) {
+func (s *squeeze) short(now time.Time, level uint8) (until time.Time, short bool) {
 	if level == 0 {
 		return time.Time{}, false
 	}
@@ -79,7 +79,7 @@ func (s *squeeze) short(now time.Time, level int) (until time.Time, short bool) 
 
 // squeezed is whether the whole has nothing left for a level now, and which limit will have at which instant.
 func (l *Ledger) squeezed(now time.Time, a *account) (until time.Time, by kind, short bool) {
-	level := int(a.name[0] - '0')
+	level := a.level()
 	for i := range l.squeezes {
 		s := &l.squeezes[i]
 		at, closed := s.short(now, level)
@@ -105,7 +105,7 @@ func (l *Ledger) floor(now time.Time, a *account, amount func(kind) int64) {
 	if len(l.squeezes) == 0 {
 		return
 	}
-	level := int(a.name[0] - '0')
+	level := a.level()
 	for i := range l.squeezes {
 		s := &l.squeezes[i]
 		if _, short := s.short(now, level); short {
