@@ -81,6 +81,27 @@ func TestRecordsBringBackWhatWasUsed(t *testing.T) {
 	}
 }
 
+// A limit is lowered below what its window has let pass already. That is no debt, after a restart neither.
+func TestARestartMakesNoDebtOfWhatWasGranted(t *testing.T) {
+	lower := document(t, `columns: [{model: m, tokens: 100/1m}]`)
+	d := newDesk(document(t, `columns: [{model: m, tokens: 1000/1m}]`))
+	d.Charge(d.now, Ask{Place: place("u", "m", 1), Cost: Cost{Requests: 1, Tokens: 900}})
+	d.SetPolicy(d.now, lower)
+	d.tick()
+	again := newDesk(lower)
+	d.Dirty(func(r Record) {
+		if err := again.Restore(d.now, r); err != nil {
+			t.Fatal(err)
+		}
+	})
+	later := d.now.Add(time.Minute)
+	for name, l := range map[string]*Ledger{"without": d.Ledger, "after": again.Ledger} {
+		if g, closed := l.Look(later, column); closed {
+			t.Errorf("%s a restart, closed for another %v", name, g.Until.Sub(later))
+		}
+	}
+}
+
 func TestReadmitCountsInFlight(t *testing.T) {
 	d := newDesk(document(t, `columns: [{model: m, in_flight: 1}]`))
 	p := place("u", "m", 1)
@@ -176,7 +197,7 @@ func FuzzRecord(f *testing.F) {
 		l := New(doc)
 		p := place("a", "m", 1)
 		for scope := suspend.Bucket; scope < scopes; scope++ {
-			target, _ := within(p, scope)
+			target, _ := p.Target(scope)
 			_ = l.Restore(start, Record{target, data})
 		}
 		// What was accepted must do no harm, whatever it says.

@@ -89,7 +89,7 @@ func (p *paced[L, S]) append(b []byte) []byte {
 		}
 		return b
 	case *limit.TokenWindowState:
-		return appendInts(b, s.At, s.Begin-s.At, s.Used)
+		return appendInts(b, s.At, s.Begin-s.At, s.Used, s.Granted)
 	}
 	return b
 }
@@ -120,8 +120,8 @@ func (p *paced[L, S]) load(r *reader) {
 	case *limit.TokenWindowState:
 		s.At = r.int()
 		s.Begin = s.At + r.int()
-		s.Used = r.int()
-		r.check(s.Used >= 0)
+		s.Used, s.Granted = r.int(), r.int()
+		r.check(s.Used >= 0 && s.Granted >= 0)
 	}
 }
 
