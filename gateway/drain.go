@@ -85,8 +85,8 @@ type pace struct {
 	opens    time.Time     // none may come before; zero: any time
 }
 
-// paceOf reads the pace from the limits that the pool enforces. A window may be used up, which the gateway cannot see, so
-// with one only its end is a sure time.
+// paceOf reads the pace from the limits that keep a request in its bucket. A window may be used up, which the gateway cannot
+// see, so with one only its end is a sure time.
 func paceOf(l policy.Limits, now time.Time) pace {
 	var p pace
 	if l.Leaky != nil {
@@ -94,7 +94,7 @@ func paceOf(l policy.Limits, now time.Time) pace {
 	}
 	if l.Window != nil && l.WindowAt == policy.Release {
 		p.interval = max(p.interval, ceilDiv(l.Window.Window, l.Window.Limit))
-		p.opens = windowEnd(*l.Window, now)
+		p.opens = l.Window.End(now)
 	}
 	return p
 }

@@ -30,7 +30,7 @@ const (
 
 // isFor reports whether the lease is for the window that an ask of state lies in. After a change of the policy it is not.
 func (l *lease) isFor(w *limit.FixedWindow, state limit.WindowState) bool {
-	return l.window == *w && windowIndex(*w, l.at) == windowIndex(*w, state.At)
+	return l.window == *w && sameWindow(*w, l.at, state.At)
 }
 
 // REQUIRES: state has been moved to the instant of the ask.
@@ -57,7 +57,7 @@ func (l *lease) left(w *limit.FixedWindow, state limit.WindowState, alone int64)
 // add takes a grant into the lease of the window w. state is what this gateway used. A grant for a window that has ended by
 // state is worth nothing.
 func (l *lease) add(w *limit.FixedWindow, state limit.WindowState, g grant) {
-	if windowIndex(*w, g.at) != windowIndex(*w, state.At) {
+	if !sameWindow(*w, g.at, state.At) {
 		return
 	}
 	if !l.isFor(w, state) {
@@ -108,7 +108,7 @@ func (a *admission) fetch(ctx context.Context, c *claim) {
 	// Another gateway's clock may be in the next window already: so is the account then, and this gateway with it.
 	acc.state, _ = c.window.Peek(acc.state, time.Unix(0, g.at), 1)
 	acc.lease.add(c.window, acc.state, g)
-	a.accounts.drop.Set(&acc.drop, windowEnd(*c.window, time.Unix(0, acc.state.At)))
+	a.accounts.drop.Set(&acc.drop, c.window.End(time.Unix(0, acc.state.At)))
 }
 
 // alone is the grant of a window whose shared account cannot be reached: all of it.

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"strconv"
-
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/limit"
@@ -13,11 +11,7 @@ import (
 type windows [suspend.All + 1]*limit.FixedWindow
 
 // set keeps the window of l for scope, unless it is asked at release: then the request waits in its bucket instead.
-func (ws *windows) set(scope suspend.Scope, l policy.Limits) {
-	if l.WindowAt == policy.Admission {
-		ws[scope] = l.Window
-	}
-}
+func (ws *windows) set(scope suspend.Scope, l policy.Limits) { ws[scope] = l.AtAdmission() }
 
 // rules are what a policy says about one request at the gateway.
 type rules struct {
@@ -59,23 +53,6 @@ func rulesOf(doc *policy.Document, cell lite.Cell, name, key string) rules {
 	enforced, shadow = doc.Broker()
 	both(suspend.All, enforced, shadow)
 	return r
-}
-
-// targetOf is whose account the window of a scope charges for a request at p.
-func targetOf(scope suspend.Scope, p suspend.Place) suspend.Target {
-	t := suspend.Target{Scope: scope}
-	switch scope {
-	case suspend.Bucket:
-		t.Name = p.Bucket
-	case suspend.Row:
-		t.Name = p.User
-	case suspend.Column:
-		t.Name = p.Model
-	case suspend.Level:
-		t.Name = strconv.Itoa(int(p.Level))
-	case suspend.All:
-	}
-	return t
 }
 
 // whose is a scope as callers read it in errors.

@@ -106,7 +106,7 @@ func (s *sharedWindows) take(ctx context.Context, now time.Time, t suspend.Targe
 		g := grant{n: min(max(d.Remaining/grantShare, 1), grantMost)}
 		state, d = w.Take(state, now, g.n)
 		g.at, g.rest = state.At, d.Remaining
-		switch err := s.put(ctx, subject, state, seq, windowEnd(w, time.Unix(0, state.At)).Sub(now)); {
+		switch err := s.put(ctx, subject, state, seq, w.End(time.Unix(0, state.At)).Sub(now)); {
 		case err == nil:
 			return g, nil
 		case !isConflict(err):

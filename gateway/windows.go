@@ -67,7 +67,7 @@ func (as *accounts) ask(now time.Time, p suspend.Place, ws *windows, shadow bool
 			continue
 		}
 		scope := suspend.Scope(i)
-		target := targetOf(scope, p)
+		target, _ := p.Target(scope)
 		a := as.open[accountKey{Target: target, shadow: shadow}]
 		opens, answer := as.askOne(now, a, w, shadow)
 		switch answer {
@@ -106,7 +106,7 @@ func (as *accounts) askOne(now time.Time, a *account, w *limit.FixedWindow, shad
 	case !leased:
 		return time.Time{}, leasePasses
 	}
-	return windowEnd(*w, time.Unix(0, state.At)), a.lease.answer(w, state)
+	return w.End(time.Unix(0, state.At)), a.lease.answer(w, state)
 }
 
 // charge charges all of ws for a request at p, and returns the window that is nearest to its limit; none of them may refuse.
@@ -116,10 +116,11 @@ func (as *accounts) charge(now time.Time, p suspend.Place, ws *windows, shadow b
 		if w == nil {
 			continue
 		}
-		a := as.account(accountKey{Target: targetOf(suspend.Scope(i), p), shadow: shadow})
+		target, _ := p.Target(suspend.Scope(i))
+		a := as.account(accountKey{Target: target, shadow: shadow})
 		state, d := w.Take(a.state, now, 1)
 		a.state = state
-		ends := windowEnd(*w, time.Unix(0, state.At))
+		ends := w.End(time.Unix(0, state.At))
 		as.drop.Set(&a.drop, ends)
 		list = append(list, charge{account: a, window: w, at: state.At})
 		if left := a.lease.left(w, state, d.Remaining); tight.isZero() || left < tight.left {
@@ -143,7 +144,7 @@ func (as *accounts) account(key accountKey) *account {
 func (as *accounts) refund(list []charge) {
 	for _, c := range list {
 		a := c.account
-		if a.state.Used > 0 && windowIndex(*c.window, c.at) == windowIndex(*c.window, a.state.At) {
+		if a.state.Used > 0 && sameWindow(*c.window, c.at, a.state.At) {
 			a.state.Used--
 		}
 		if a.state.Used == 0 && a.lease == (lease{}) {
@@ -176,9 +177,7 @@ type scopeSet uint8
 func (s *scopeSet) add(scope suspend.Scope)     { *s |= 1 << scope }
 func (s scopeSet) has(scope suspend.Scope) bool { return s&(1<<scope) != 0 }
 
-// windowEnd is the first instant after the window that now lies in; windows are aligned to the Unix epoch.
-func windowEnd(w limit.FixedWindow, now time.Time) time.Time {
-	return time.Unix(0, (windowIndex(w, now.UnixNano())+1)*int64(w.Window))
+// sameWindow is whether two instants, UnixNano, are in one window of w.
+func sameWindow(w limit.FixedWindow, a, b int64) bool {
+	return w.End(time.Unix(0, a)).Equal(w.End(time.Unix(0, b)))
 }
-
-func windowIndex(w limit.FixedWindow, at int64) int64 { return at / int64(w.Window) }

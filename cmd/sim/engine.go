@@ -8,6 +8,7 @@ import (
 
 	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/policy"
 	"github.com/penstockmq/penstock/suspend/quota"
 )
@@ -159,16 +160,17 @@ func (e *engine) arrive(i int) error {
 	limits := e.doc.Resolve(q.User, q.Model)
 	full := limits.Depth > 0 && int64(e.buckets[name]) >= limits.Depth ||
 		limits.DepthBytes > 0 && e.bytes[name]+q.Bytes > limits.DepthBytes
-	if full || !e.gate.take(e.now, cell) {
+	level := q.level()
+	place := suspend.Place{Bucket: name, User: q.User, Model: q.Model}
+	if place.Level, _ = e.doc.Importance(q.User, q.Model); level >= 0 {
+		place.Level = uint8(level)
+	}
+	if full || !e.gate.take(e.now, place) {
 		e.out[i].Limited = true
 		return nil
 	}
 	if s, ok := e.known[name]; ok && !e.m.Resident(name) {
 		e.m.Load(s)
-	}
-	level := int8(-1)
-	if q.Level != nil {
-		level = int8(*q.Level)
 	}
 	a, err := e.m.Append(e.now, dispatch.AppendRequest{
 		Name: name, Cell: cell, Level: level, Messages: []dispatch.MessageMeta{{Size: int(q.Bytes)}},

@@ -88,6 +88,20 @@ columns: [{model: m, window: 15/1m, window_at: admission}]`)
 	}
 }
 
+func TestAWindowOfALevelLimits(t *testing.T) {
+	doc := parse(t, `
+importance: [{user: a, level: 3}]
+levels: [{level: 3, window: 4/1m, window_at: admission}]`)
+	trace := append(atOnce(6, "a", "m", 0), atOnce(6, "b", "m", 0)...)
+	for i := range trace[8:] {
+		trace[8+i].Level = new(uint8(3)) // its key is less important than its user
+	}
+	r := run(t, trace, Options{Policy: doc})
+	if r.Users[0].Served != 4 || r.Users[1].Served != 2 {
+		t.Errorf("a %d, b %d; want 4, 2", r.Users[0].Served, r.Users[1].Served)
+	}
+}
+
 func TestWhatCostsTooMuchIsDead(t *testing.T) {
 	doc := parse(t, `limits: [{user: a, model: m, window: 5/1s, window_at: release}]`)
 	trace := []Request{{Time: at(0), User: "a", Model: "m", Cost: 6}, {Time: at(0), User: "a", Model: "m", Cost: 5}}

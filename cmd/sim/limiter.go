@@ -54,16 +54,12 @@ func (l *limiter) arrive(i int) error {
 	if err != nil {
 		return err
 	}
-	stamped := int8(-1)
-	if q.Level != nil {
-		stamped = int8(*q.Level)
-	}
-	p := suspend.Place{Bucket: name, User: q.User, Model: q.Model, Level: l.ledger.Importance(cell, stamped)}
+	p := suspend.Place{Bucket: name, User: q.User, Model: q.Model, Level: l.ledger.Importance(cell, q.level())}
 	output := l.ledger.Expect(p, q.MaxTokens)
 	ask := quota.Ask{Place: p, Cost: quota.Cost{
 		Requests: q.cost(), Tokens: q.InputTokens + output, Output: output, BytesIn: q.Bytes,
 	}}
-	if !l.open(ask) || !l.gate.take(l.now, cell) {
+	if !l.open(ask) || !l.gate.take(l.now, p) {
 		l.out[i].Limited = true
 		return nil
 	}

@@ -49,6 +49,14 @@ type Request struct {
 	ServiceTime Span `json:"service_time"`
 }
 
+// level is the importance that was stamped, -1 if none was.
+func (q *Request) level() int8 {
+	if q.Level == nil {
+		return -1
+	}
+	return int8(*q.Level) //nolint:gosec // at most lite.MaxLevel, see check
+}
+
 // Instant is a point on the trace's own clock.
 type Instant struct{ time.Time }
 
@@ -171,8 +179,8 @@ func (q Request) check() error {
 	if err := lite.CheckModel(q.Model); err != nil {
 		return fmt.Errorf("model: %w", err)
 	}
-	if q.Level != nil && *q.Level > 3 {
-		return fmt.Errorf("level: %d is outside 0 to 3", *q.Level)
+	if q.Level != nil && *q.Level > lite.MaxLevel {
+		return fmt.Errorf("level: %d is outside 0 to %d", *q.Level, lite.MaxLevel)
 	}
 	if d := time.Duration(q.ServiceTime); d < 0 || d > maxSpan {
 		return fmt.Errorf("service_time: %v is outside 0 to %v", d, maxSpan)
