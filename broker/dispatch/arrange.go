@@ -58,10 +58,10 @@ func (m *Machine) offer(c *cursor) {
 		return
 	}
 	enter := (*readyset.Set[*cursor]).Add
-	if c.turned {
+	if c.lost != nothing {
 		enter = (*readyset.Set[*cursor]).Resume
 	}
-	c.turned = false
+	c.lost = nothing
 	enter(c.g.set, &c.entry)
 	if c.link != nil {
 		for s := c.link.first; s != nil; s = s.next {
@@ -83,7 +83,7 @@ func (m *Machine) rouse(c *cursor) {
 
 // withdraw takes the bucket out of all rings, and off its gate.
 func (c *cursor) withdraw() {
-	c.since, c.turned = 0, false
+	c.since, c.lost = 0, nothing
 	c.g.set.Remove(&c.entry)
 	c.withdrawSubs()
 }

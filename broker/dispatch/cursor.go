@@ -35,6 +35,18 @@ type place struct {
 	state    placeState
 }
 
+// lostTo is what took a bucket's turn.
+type lostTo uint8
+
+const (
+	nothing lostTo = iota
+	// aGate of its own or its row.
+	aGate
+	// aUnit has a window without room for what the head costs, and others may go: the
+	// bucket waits at its own gate.
+	aUnit
+)
+
 // cursor is a group's state in a bucket.
 //
 //	floor                next
@@ -59,8 +71,8 @@ type cursor struct {
 	// queued: it is in dirtyCursors. changed: its record is not what it should be.
 	// recorded: it has a record.
 	queued, changed, recorded bool
-	// turned: its turn came and a gate kept it, so it goes first when that opens.
-	turned bool
+	// lost: its turn came and a gate kept it, so it goes first when that opens.
+	lost lostTo
 	// since is when it began to wait for nothing but its gates and its turn; 0: it
 	// waits for something else.
 	since int64

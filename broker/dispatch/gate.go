@@ -42,7 +42,7 @@ func (m *Machine) openNarrow(now time.Time, g *group, t suspend.Target) {
 	lost := m.lost[:0]
 	g.set.Open(t, func(e *readyset.Entry[*cursor]) {
 		c := e.Value
-		if c.turned && c.deliverable() {
+		if c.lost != nothing && c.deliverable() {
 			if _, closed := c.narrow(now); !closed {
 				lost = append(lost, c)
 				return

@@ -107,7 +107,7 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 // If there is nothing, the bucket is where it belongs.
 func (m *Machine) choose(now time.Time, c *cursor) (Offset, quota.Ask, bool) {
 	if target, closed := c.narrow(now); closed {
-		c.kept(target)
+		c.kept(target, aGate)
 		return 0, quota.Ask{}, false
 	}
 	for {
@@ -126,17 +126,20 @@ func (m *Machine) choose(now time.Time, c *cursor) (Offset, quota.Ask, bool) {
 			return off, ask, true
 		case gate.Never:
 			m.buryUnsent(now, c, off)
+		case gate.Of.Scope > suspend.Row:
+			c.kept(gate.Target, aUnit)
+			return 0, quota.Ask{}, false
 		default:
-			c.kept(gate.Target)
+			c.kept(gate.Target, aGate)
 			return 0, quota.Ask{}, false
 		}
 	}
 }
 
 // kept parks a bucket whose turn it was.
-func (c *cursor) kept(target suspend.Target) {
+func (c *cursor) kept(target suspend.Target, lost lostTo) {
 	c.park(target)
-	c.turned = true
+	c.lost = lost
 }
 
 // buryUnsent makes a message that can never go a dead letter.

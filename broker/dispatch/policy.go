@@ -104,7 +104,7 @@ func (m *Machine) reviewSome(now time.Time) {
 	}
 	for range min(m.review, reviewChunk) {
 		m.review--
-		if b := m.all[m.review]; m.reach == nil || m.reach.Has(b.cell) {
+		if b := m.all[m.review]; m.reach == nil || m.reach.Has(b.cell) || b.waitsForUnit() {
 			m.reviewBucket(now, b)
 		}
 	}
@@ -114,6 +114,17 @@ func (m *Machine) reviewSome(now time.Time) {
 			g.forgive = false
 		}
 	}
+}
+
+// waitsForUnit is whether the bucket waits alone for a window of a column or above: what
+// a policy changes there reaches it.
+func (b *bucket) waitsForUnit() bool {
+	for c := b.first; c != nil; c = c.sibling {
+		if c.lost == aUnit {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *Machine) reviewBucket(now time.Time, b *bucket) {

@@ -8,6 +8,20 @@ import (
 	"github.com/penstockmq/penstock/suspend/policy"
 )
 
+// A dear message waits at its bucket's own gate for a window of its column. A change of the
+// column reaches no bucket, but that one.
+func TestAChangeOfAUnitReachesWhoWaitsForIt(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	r.apply("columns:\n  - {model: m, window: 3/24h}\n")
+	r.cost.Requests = 2
+	r.send("a__m", messages(2)...)
+	r.ack(r.one(1, "c"))
+	r.none(1, "c")
+	old, updated := r.disk.policy, parse(t, "version: 1\ncolumns:\n  - {model: m, window: 30/24h}\n")
+	r.m.ChangePolicy(r.now, updated, old, policy.ReachOf(old, updated))
+	r.one(1, "c")
+}
+
 // TestAChangeReviewsWhatItReaches: a policy that changes one user's limit acts on that user's buckets, and one that the
 // caller compared with the wrong document acts on all.
 func TestAChangeReviewsWhatItReaches(t *testing.T) {
