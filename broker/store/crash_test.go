@@ -33,7 +33,7 @@ func readState(t *testing.T, s *Store) state {
 	got := state{messages: map[[2]uint64]string{}}
 	err := s.EachCursor(1, func(c Cursor) bool { got.step = c.Floor; return true })
 	for b := range uint64(crashBuckets) {
-		ms, merr := s.Messages(b, 0, math.MaxInt)
+		ms, merr := s.messages(b, 0, math.MaxInt)
 		err = errors.Join(err, merr)
 		for _, m := range ms {
 			got.messages[[2]uint64{b, m.Offset}] = m.Message.ID

@@ -189,7 +189,7 @@ func TestFlushFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []*Store{s, crashed} {
-		if ms, err := s.Messages(1, 0, 1000); err != nil || len(ms) != n {
+		if ms, err := s.messages(1, 0, 1000); err != nil || len(ms) != n {
 			t.Errorf("%d messages, %v, want %d", len(ms), err, n)
 		}
 	}
@@ -227,7 +227,7 @@ func TestReadFault(t *testing.T) {
 	if _, ok, err := s.Bucket(1, "n"); ok || !errors.Is(err, errorfs.ErrInjected) {
 		t.Errorf("bucket: %v, %v", ok, err)
 	}
-	if _, err := s.Messages(1, 0, 9); !errors.Is(err, errorfs.ErrInjected) {
+	if _, err := s.messages(1, 0, 9); !errors.Is(err, errorfs.ErrInjected) {
 		t.Errorf("messages: %v", err)
 	}
 	if err := s.EachHold(1, func(Hold) bool { return true }); !errors.Is(err, errorfs.ErrInjected) {

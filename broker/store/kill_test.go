@@ -106,7 +106,7 @@ func TestC124(t *testing.T) {
 			if b.Head != killPer || b.Tail != killPer {
 				t.Errorf("clean %v: bucket %s: head %d, tail %d", clean, b.Name, b.Head, b.Tail)
 			}
-			if ms, err := s.Messages(b.ID, 0, killPer); err != nil || len(ms) > 0 {
+			if ms, err := s.messages(b.ID, 0, killPer); err != nil || len(ms) > 0 {
 				t.Errorf("clean %v: bucket %s: %d messages would be delivered again, %v", clean, b.Name, len(ms), err)
 			}
 			return true

@@ -129,30 +129,6 @@ type MessageAt struct {
 	Message *Message
 }
 
-// Messages returns up to limit messages of a bucket, from an offset on.
-//
-// REQUIRES: from is the bucket's head or above. Below it are the tombstones of
-// what was deleted, and an iteration walks over each of them.
-func (s *Store) Messages(bucket, from uint64, limit int) ([]MessageAt, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	var out []MessageAt
-	err := s.scan(appendMessageKey(nil, bucket, from), appendMessageKey(nil, bucket, math.MaxUint64), func(key, value []byte) (bool, error) {
-		off, err := messageOffset(key)
-		if err != nil {
-			return false, err
-		}
-		m, err := decodeMessage(bytes.Clone(value))
-		if err != nil {
-			return false, err
-		}
-		out = append(out, MessageAt{off, m})
-		return len(out) < limit, nil
-	})
-	return out, err
-}
-
 func messageOffset(key []byte) (uint64, error) {
 	k := keyFields{rest: key[1+8:]}
 	off := k.uint64()
@@ -163,7 +139,8 @@ func messageOffset(key []byte) (uint64, error) {
 // on, that has the property. It returns that message's offset, or else where to go on,
 // and how many it looked at: fewer than limit at the bucket's end.
 //
-// REQUIRES: as Messages.
+// REQUIRES: from is the bucket's head or above. Below it are the tombstones of
+// what was deleted, and an iteration walks over each of them.
 func (s *Store) FindProperty(bucket, from uint64, p Property, limit int) (off uint64, found bool, seen int, err error) {
 	off = from
 	if limit <= 0 {

@@ -20,7 +20,7 @@ func (s *Store) Snapshot() (*Snapshot, error) {
 }
 
 // Headers returns up to limit messages of a bucket, without their bodies, from one
-// offset to before another. REQUIRES: as Store.Messages.
+// offset to before another. REQUIRES: as Store.FindProperty.
 func (v *Snapshot) Headers(bucket, from, to uint64, limit int) ([]MessageAt, error) {
 	if limit <= 0 || from >= to {
 		return nil, nil

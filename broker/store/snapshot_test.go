@@ -27,7 +27,7 @@ func TestSnapshotShowsWhatIsDeleted(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, s, Durable, func(b *Batch) { b.DeleteMessages(bucket7, 0, n) })
-		if ms, err := s.Messages(bucket7, 0, 100); err != nil || len(ms) != 0 {
+		if ms, err := s.messages(bucket7, 0, 100); err != nil || len(ms) != 0 {
 			t.Fatalf("%d messages are left in the store, %v", len(ms), err)
 		}
 		var got []uint64

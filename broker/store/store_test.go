@@ -180,7 +180,7 @@ func TestDeleteMessages(t *testing.T) {
 			})
 			check := func() {
 				t.Helper()
-				ms, err := s.Messages(bucket7, 0, math.MaxInt)
+				ms, err := s.messages(bucket7, 0, math.MaxInt)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -191,7 +191,7 @@ func TestDeleteMessages(t *testing.T) {
 				if want := []uint64{0, n + 1, n + 2}; !slices.Equal(offs, want) {
 					t.Errorf("left are %v, want %v", offs, want)
 				}
-				if others, err := s.Messages(bucket7+1, 0, math.MaxInt); err != nil || len(others) != int(n+more) {
+				if others, err := s.messages(bucket7+1, 0, math.MaxInt); err != nil || len(others) != int(n+more) {
 					t.Errorf("the next bucket has %d messages, %v, want %d", len(others), err, n+more)
 				}
 			}
@@ -219,7 +219,7 @@ func TestMessagesFromAndLimit(t *testing.T) {
 	}{
 		{0, 2, []string{"0", "1"}}, {8, 5, []string{"8", "9"}}, {10, 5, nil}, {0, 0, nil}, {0, -1, nil},
 	} {
-		ms, err := s.Messages(bucket7, c.from, c.limit)
+		ms, err := s.messages(bucket7, c.from, c.limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -424,7 +424,7 @@ func TestLargeBatch(t *testing.T) {
 	crashed := openMem(t, fs.CrashClone(vfs.CrashCloneCfg{}))
 	for _, s := range []*Store{s, crashed} {
 		for _, d := range []Durability{Written, Durable} {
-			if ms, err := s.Messages(uint64(d), 0, 100); err != nil || len(ms) != 20 || len(ms[19].Message.Body) != len(body) {
+			if ms, err := s.messages(uint64(d), 0, 100); err != nil || len(ms) != 20 || len(ms[19].Message.Body) != len(body) {
 				t.Errorf("%d messages, %v, want 20", len(ms), err)
 			}
 		}

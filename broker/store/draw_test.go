@@ -1,0 +1,135 @@
+package store
+
+import (
+	"math"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/penstockmq/penstock/broker/lite"
+)
+
+func drawTime(t *rapid.T) time.Time {
+	ms := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, maxMillis)).Draw(t, "ms")
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func text(t *rapid.T) string { return rapid.StringN(0, 40, -1).Draw(t, "text") }
+
+func texts(t *rapid.T) []string {
+	return nilIfEmpty(rapid.SliceOfN(rapid.StringN(0, 20, -1), 0, 5).Draw(t, "texts"))
+}
+
+func number[T ~int | ~int64](t *rapid.T) T {
+	return T(rapid.Int64Range(0, math.MaxInt64).Draw(t, "number"))
+}
+
+func nilIfEmpty[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	return s
+}
+
+func drawMessage(t *rapid.T) Message {
+	return Message{
+		ID: text(t), Tag: text(t), Keys: texts(t), BodyEncoding: rapid.Byte().Draw(t, "encoding"),
+		Properties: nilIfEmpty(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Property {
+			return Property{text(t), text(t)}
+		}), 0, 4).Draw(t, "properties")),
+		BornHost: text(t), TraceContext: text(t), Born: drawTime(t), Stored: drawTime(t), Deadline: drawTime(t),
+		Body: someBytes.Draw(t, "body"),
+	}
+}
+
+func drawBucket(t *rapid.T) Bucket {
+	b := Bucket{
+		ID: rapid.Uint64().Draw(t, "id"), Name: text(t), Level: rapid.Byte().Draw(t, "level"), Tail: rapid.Uint64().Draw(t, "tail"),
+		Bytes: number[int64](t), Created: drawTime(t), LastActive: drawTime(t), Expiry: drawTime(t),
+	}
+	b.Head = rapid.Uint64Range(0, b.Tail).Draw(t, "head")
+	switch rapid.IntRange(0, 2).Draw(t, "cell") {
+	case 0:
+		b.Cell = lite.Cell{User: b.Name}
+	case 1:
+		b.Cell = lite.Cell{User: text(t), Model: text(t)}
+	case 2:
+		b.Name, b.Cell = "u__m", lite.Cell{User: "u", Model: "m"}
+	}
+	return b
+}
+
+func drawTopic(t *rapid.T) Topic {
+	return Topic{
+		ID: rapid.Uint16().Draw(t, "id"), Name: text(t), TTL: number[time.Duration](t), ExpireBacklog: rapid.Bool().Draw(t, "b"),
+		MaxMessages: number[int](t), MaxBytes: number[int64](t), MaxBuckets: number[int](t), MaxWaiters: number[int](t),
+		MaxSubscriptions: number[int](t), Created: drawTime(t),
+	}
+}
+
+func drawGroup(t *rapid.T) Group {
+	return Group{
+		ID: rapid.Uint32().Draw(t, "id"), Name: text(t), Topic: text(t), Wildcard: rapid.Bool().Draw(t, "w"),
+		Exclusive: rapid.Bool().Draw(t, "e"), StartLatest: rapid.Bool().Draw(t, "l"), InFlight: number[int](t),
+		MaxAttempts: number[int](t), ClientQuota: number[int](t), MaxSuspend: number[time.Duration](t), Created: drawTime(t),
+		Unlimited: rapid.Bool().Draw(t, "u"),
+	}
+}
+
+func drawCursor(t *rapid.T) Cursor {
+	return Cursor{
+		Group: rapid.Uint32().Draw(t, "group"), Bucket: rapid.Uint64().Draw(t, "bucket"), Floor: rapid.Uint64().Draw(t, "floor"),
+		Settled: nilIfEmpty(rapid.SliceOfN(rapid.Uint64(), 0, 5).Draw(t, "settled")),
+		Returned: nilIfEmpty(rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Return {
+			return Return{rapid.Uint64().Draw(t, "offset"), rapid.Uint32().Draw(t, "attempts")}
+		}), 0, 5).Draw(t, "returned")),
+	}
+}
+
+func drawLease(t *rapid.T) Lease {
+	return Lease{
+		Group: rapid.Uint32().Draw(t, "group"), Bucket: rapid.Uint64().Draw(t, "bucket"), Offset: rapid.Uint64().Draw(t, "offset"),
+		Until: drawTime(t), First: drawTime(t), Attempt: rapid.Uint32().Draw(t, "attempt"), Token: rapid.Uint64().Draw(t, "token"),
+		Client: text(t), AutoRenew: rapid.Bool().Draw(t, "renew"), Ticket: nilIfEmpty(someBytes.Draw(t, "ticket")),
+	}
+}
+
+func drawAccount(t *rapid.T) Account {
+	return Account{
+		Group: rapid.Uint32().Draw(t, "group"), Scope: rapid.Byte().Draw(t, "scope"), Name: text(t),
+		Data: nilIfEmpty(someBytes.Draw(t, "data")),
+	}
+}
+
+func drawHold(t *rapid.T) Hold {
+	return Hold{
+		Group: rapid.Uint32().Draw(t, "group"), Scope: rapid.Byte().Draw(t, "scope"), Name: text(t),
+		Until: drawTime(t), By: text(t), Reason: text(t),
+	}
+}
+
+func drawExpiry(t *rapid.T) Expiry {
+	return Expiry{
+		At:     time.Unix(rapid.Int64Range(0, maxMillis/1000).Draw(t, "at"), 0).UTC(),
+		Bucket: rapid.Uint64().Draw(t, "bucket"), Name: text(t),
+	}
+}
+
+func drawDeadLetter(t *rapid.T) DeadLetter {
+	m := drawMessage(t)
+	return DeadLetter{
+		Group: rapid.Uint32().Draw(t, "group"), Seq: rapid.Uint64().Draw(t, "seq"), Topic: text(t), Lite: text(t),
+		Bucket: rapid.Uint64().Draw(t, "bucket"), Offset: rapid.Uint64().Draw(t, "offset"),
+		Attempts: rapid.Uint32().Draw(t, "attempts"), Reason: text(t), At: drawTime(t), Message: &m,
+	}
+}
+
+func drawSubscription(t *rapid.T) Subscription {
+	return Subscription{
+		Group: rapid.Uint32().Draw(t, "group"), Client: text(t), Wildcard: rapid.Bool().Draw(t, "w"), Names: texts(t),
+		Version: rapid.Int64().Draw(t, "version"), Updated: drawTime(t),
+	}
+}
