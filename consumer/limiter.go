@@ -196,7 +196,7 @@ func (l *limiter) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			for !l.sweepOnce(time.Now().Round(0)) {
+			for ctx.Err() == nil && !l.sweepOnce(time.Now().Round(0)) {
 			}
 		}
 	}
@@ -207,13 +207,6 @@ func (l *limiter) sweepOnce(now time.Time) (done bool) {
 	defer l.mu.Unlock()
 	done = l.tend(now, sweepChunk)
 	return l.waiting.drop(now, sweepChunk) && done
-}
-
-// accounts is the number of accounts that owe something.
-func (l *limiter) accounts() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.ledger.Stats().Accounts
 }
 
 // hold is how long a bucket is held that has to wait for wait.

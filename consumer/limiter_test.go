@@ -264,3 +264,10 @@ func TestBacklogKeepsItsPace(t *testing.T) {
 		})
 	}
 }
+
+// accounts is the number of accounts that owe something.
+func (l *limiter) accounts() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ledger.Stats().Accounts
+}

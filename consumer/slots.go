@@ -23,7 +23,8 @@ type slotQueue struct {
 
 func newModelSlots() *modelSlots { return &modelSlots{models: make(map[string]*slotQueue)} }
 
-// acquire takes a slot of model, of which there are limit. It waits at most wait, and not at all if as many wait already. release is nil if there was no slot; err is the cause of ctx if that ended.
+// acquire takes a slot of model, of which there are limit. It waits at most wait, and not at all if as many wait already.
+// release is nil if there was no slot; err is the cause of ctx if that ended.
 func (m *modelSlots) acquire(ctx context.Context, model string, limit int, wait time.Duration) (release func(), err error) {
 	m.mu.Lock()
 	q := m.models[model]
@@ -97,15 +98,4 @@ func (m *modelSlots) dropLocked(model string, q *slotQueue) {
 	if q.running == 0 && len(q.waiting) == 0 {
 		delete(m.models, model)
 	}
-}
-
-// running is the number of slots taken, of all models.
-func (m *modelSlots) running() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := 0
-	for _, q := range m.models {
-		n += q.running
-	}
-	return n
 }

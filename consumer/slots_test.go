@@ -90,3 +90,14 @@ func TestASlotThatComesTooLateIsGivenBack(t *testing.T) {
 		}
 	})
 }
+
+// running is the number of slots taken, of all models.
+func (m *modelSlots) running() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for _, q := range m.models {
+		n += q.running
+	}
+	return n
+}

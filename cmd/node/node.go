@@ -151,14 +151,8 @@ func (n *Node) Addrs() Addresses { return n.addrs }
 // Broker is the one of this process; nil if it runs none.
 func (n *Node) Broker() *broker.Broker { return n.broker }
 
-// Gateway is the one of this process; nil if it runs none.
-func (n *Node) Gateway() *gateway.Gateway { return n.gateway }
-
 // Registry has the metrics of all parts.
 func (n *Node) Registry() *prometheus.Registry { return n.registry }
-
-// Failed is closed when a part has failed; Stop then returns why.
-func (n *Node) Failed() <-chan struct{} { return n.failed }
 
 // Run blocks until ctx is done or a part failed, then stops the node.
 func (n *Node) Run(ctx context.Context) error {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
+
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/consumer/mq"
 )
@@ -187,11 +189,11 @@ func TestWhatNoPatienceWillChangeIsAnError(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, kind mq.Kind, n *node) {
 		err := n.consume(kind, func(o *mq.Options) { o.Topic = "unknown" }).wait()
-		if !mq.IsCode(err, mq.CodeTopicNotFound) {
+		if !mq.IsCode(err, int32(v2.Code_TOPIC_NOT_FOUND)) {
 			t.Errorf("Run of an unknown topic: %v", err)
 		}
 		_, err = n.producer(kind).Send(t.Context(), mq.Outgoing{Topic: "unknown", Lite: "x", Body: []byte("x")})
-		if !mq.IsCode(err, mq.CodeTopicNotFound) {
+		if !mq.IsCode(err, int32(v2.Code_TOPIC_NOT_FOUND)) {
 			t.Errorf("Send to an unknown topic: %v", err)
 		}
 	})

@@ -117,13 +117,6 @@ func (c *Cancels) release(id string, r *registration) {
 	c.running[id] = left
 }
 
-// Running is the number of registered requests.
-func (c *Cancels) Running() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.running)
-}
-
 // Close unsubscribes. It may be called twice.
 func (c *Cancels) Close() error {
 	err := c.sub.Unsubscribe()

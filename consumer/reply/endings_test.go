@@ -14,7 +14,7 @@ func lossy(t *testing.T) (connect func() *nats.Conn, restart func()) {
 	t.Helper()
 	s, err := StartServer(ServerOptions{Addr: "127.0.0.1:0"})
 	must(t, err)
-	url := s.ClientURL()
+	url := s.ns.ClientURL()
 	_, port, err := net.SplitHostPort(s.Addr().String())
 	must(t, err)
 	if _, err := strconv.Atoi(port); err != nil {

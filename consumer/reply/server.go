@@ -94,9 +94,6 @@ func start(ns *server.Server, opts ServerOptions) (*Server, error) {
 	return nil, err
 }
 
-// ClientURL is where clients connect over TCP. REQUIRES: ServerOptions.Addr.
-func (s *Server) ClientURL() string { return s.ns.ClientURL() }
-
 // Addr is the address it listens on, nil if it does not.
 func (s *Server) Addr() net.Addr { return s.ns.Addr() }
 

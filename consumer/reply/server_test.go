@@ -37,7 +37,7 @@ func TestServerServesOverTCP(t *testing.T) {
 	if strings.HasSuffix(s.Addr().String(), ":0") || strings.HasSuffix(s.Addr().String(), ":4222") {
 		t.Fatalf("port 0 gave %s", s.Addr())
 	}
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ns.ClientURL())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func TestOpenRefuses(t *testing.T) {
 func TestLostConnectionEndsAnswersUnderWay(t *testing.T) {
 	srv, err := StartServer(ServerOptions{Addr: "127.0.0.1:0"})
 	must(t, err)
-	nc, err := nats.Connect(srv.ClientURL(), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(srv.ns.ClientURL(), nats.MaxReconnects(-1))
 	must(t, err)
 	defer nc.Close()
 	b := newInbox(t, nc, InboxOptions{})
