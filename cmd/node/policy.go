@@ -188,15 +188,15 @@ func unsubscribe(cancel func()) func() error {
 }
 
 func (n *Node) applySignal(ctx context.Context, c signalChange) {
-	ctx, cancel := context.WithTimeout(ctx, steerMax)
+	try, cancel := context.WithTimeout(ctx, steerMax)
 	defer cancel()
 	var err error
 	if c.gone {
-		err = n.broker.DropSignal(ctx, c.signal.Target, c.signal.Source)
+		err = n.broker.DropSignal(try, c.signal.Target, c.signal.Source)
 	} else {
-		err = n.broker.SetSignal(ctx, c.signal)
+		err = n.broker.SetSignal(try, c.signal)
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil { // a stop is no failure, running out of time is one
 		n.log.Error("signal did not reach the broker", "target", c.signal.Target.String(), "source", c.signal.Source, "error", err)
 	}
 }
