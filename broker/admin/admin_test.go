@@ -315,6 +315,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown parameter", "GET", "/api/v1/topics/requests/buckets?prefx=a", "", 400, "invalid_parameter", "prefx"},
 		{"parameter twice", "GET", "/api/v1/topics/requests/buckets?limit=1&limit=2", "", 400, "invalid_parameter", "limit"},
 		{"page of none", "GET", "/api/v1/topics/requests/buckets?limit=0", "", 400, "invalid_parameter", "limit"},
+		{"body too large", "POST", "/api/v1/topics", `{"name": "` + strings.Repeat("a", 1<<20) + `"}`, 413, "body_too_large", ""},
 		{"page too large", "GET", "/api/v1/topics/requests/buckets?limit=1001", "", 400, "invalid_parameter", "limit"},
 		{"sequence", "GET", "/api/v1/groups/pool/dead-letters?after=-1", "", 400, "invalid_parameter", "after"},
 		{"redrive of none", "POST", "/api/v1/groups/pool/dead-letters/redrive", `{}`, 400, "invalid_body", "sequences"},

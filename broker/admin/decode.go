@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/penstockmq/penstock/suspend"
 )
 
 // maxBodyBytes bounds a request of the API; the largest is a list of dead letters.
@@ -41,13 +43,20 @@ func decodeUpTo(r *http.Request, v any, most int64) error {
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return errMediaType
 	}
-	d := json.NewDecoder(io.LimitReader(r.Body, most))
+	body := &io.LimitedReader{R: r.Body, N: most + 1}
+	d := json.NewDecoder(body)
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return bodyError(err)
+	err := d.Decode(v)
+	if err == nil {
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("%w: something follows the object", errBody)
+		}
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("%w: something follows the object", errBody)
+	switch {
+	case body.N <= 0: // cut off: what the decoder says of it is beside the point
+		return fmt.Errorf("%w: more than %d bytes", errTooLarge, most)
+	case err != nil:
+		return bodyError(err)
 	}
 	return nil
 }
@@ -82,6 +91,31 @@ func parameters(r *http.Request, known ...string) (url.Values, error) {
 		}
 	}
 	return q, nil
+}
+
+// scopeFilter is the parameter scope of a list: empty when it is absent, and all are listed.
+func scopeFilter(q url.Values) (string, error) {
+	text := q.Get("scope")
+	if text == "" {
+		return "", nil
+	}
+	if _, err := suspend.ParseScope(text); err != nil {
+		return "", inField("scope", err)
+	}
+	return text, nil
+}
+
+// targetOf checks a scope and a name, each by its field.
+func targetOf(scope, name string) (suspend.Target, error) {
+	s, err := suspend.ParseScope(scope)
+	if err != nil {
+		return suspend.Target{}, inField("scope", err)
+	}
+	t := suspend.Target{Scope: s, Name: name}
+	if err := t.Validate(); err != nil {
+		return suspend.Target{}, inField("name", err)
+	}
+	return t, nil
 }
 
 // pageSize is the parameter limit: 1 to maxPage, defaultPage when absent.

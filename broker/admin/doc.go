@@ -7,8 +7,9 @@
 // authentication of its own, so it belongs on a loopback or private address; a web
 // page that an operator has open cannot reach it all the same (see [Server]).
 //
-// cmd/node runs a Server in every process. One without a broker has the policy,
-// /metrics and health, and answers no_broker to the rest. A Server is immutable after New and safe for concurrent use.
+// cmd/node runs a Server in every process. One without a broker has the policy, the
+// load signals, /metrics and health, and answers no_broker to the rest. A Server is
+// immutable after New and safe for concurrent use.
 //
 // # The API
 //
@@ -32,7 +33,16 @@
 //	DELETE /api/v1/groups/{group}/suspends?scope=&name=     lift
 //	GET    /api/v1/groups/{group}/dead-letters?after=&limit=
 //	POST   /api/v1/groups/{group}/dead-letters/redrive      append them to their buckets again
+//	GET    /api/v1/explain?topic=&group=&bucket=|request=   why a message waits
+//	GET    /api/v1/record?topic=&for=                       what is done, as it happens: JSON lines
 //	GET    /api/v1/policy                                   the policy in force in this process
+//	GET    /api/v1/policy?user=&model=                      what it says of one cell
+//	PUT    /api/v1/policy                                   put another one in force everywhere
+//	GET    /api/v1/policy/versions?limit=                   its history
+//	GET    /api/v1/policy/versions/{revision}
+//	POST   /api/v1/policy/rollback                          put an earlier version in force again
+//	POST   /api/v1/policy/check                             what another one would change
+//	GET    /api/v1/policy/explain?user=&model=              each level that was considered for a cell
 //	GET    /api/v1/signals?scope=&name=&limit=              load signals in force
 //	DELETE /api/v1/signals?scope=&name=&source=             take one back
 //	POST   /v1/alarms                                       Alertmanager's webhook, Amazon SNS

@@ -20,7 +20,7 @@ type Explanation struct {
 	RequestID string `json:"request_id,omitempty"`
 	// Offset is the message's; absent when the bucket has nothing to deliver.
 	Offset *int64 `json:"offset,omitempty"`
-	// State is queued, out, held, limited, in_flight_full or ready.
+	// State is queued, out, held, limited, in_flight_full, ready or empty.
 	State string `json:"state"`
 	// Position counts the undelivered messages of the bucket before it.
 	Position int `json:"position"`

@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/signal"
 )
 
@@ -55,15 +54,14 @@ func (s *Server) listSignals(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if text := q.Get("scope"); text != "" {
-		if _, err := suspend.ParseScope(text); err != nil {
-			return 0, nil, inField("scope", err)
-		}
+	scope, err := scopeFilter(q)
+	if err != nil {
+		return 0, nil, err
 	}
 	now := time.Now()
 	out := Signals{Signals: []Signal{}}
 	for _, sig := range s.alarms.signals.All() {
-		if text := q.Get("scope"); text != "" && text != sig.Target.Scope.String() {
+		if scope != "" && scope != sig.Target.Scope.String() {
 			continue
 		}
 		if q.Has("name") && q.Get("name") != sig.Target.Name {
@@ -87,13 +85,9 @@ func (s *Server) clearSignal(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	scope, err := suspend.ParseScope(q.Get("scope"))
+	target, err := targetOf(q.Get("scope"), q.Get("name"))
 	if err != nil {
-		return 0, nil, inField("scope", err)
-	}
-	target := suspend.Target{Scope: scope, Name: q.Get("name")}
-	if err := target.Validate(); err != nil {
-		return 0, nil, inField("name", err)
+		return 0, nil, err
 	}
 	source := q.Get("source")
 	if source == "" {

@@ -59,17 +59,16 @@ func (s *Server) listSuspends(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if text := q.Get("scope"); text != "" {
-		if _, err := suspend.ParseScope(text); err != nil {
-			return 0, nil, inField("scope", err)
-		}
+	scope, err := scopeFilter(q)
+	if err != nil {
+		return 0, nil, err
 	}
 	holds, err := s.broker.Holds(r.Context(), r.PathValue("group"), q.Get("prefix"), maxHolds)
 	if err != nil {
 		return 0, nil, err
 	}
 	out := Suspends{Suspends: []Suspend{}, Truncated: len(holds) == maxHolds}
-	if scope := q.Get("scope"); scope != "" {
+	if scope != "" {
 		holds = slices.DeleteFunc(holds, func(h suspend.Hold) bool { return h.Target.Scope.String() != scope })
 	}
 	// The soonest to end first: that is what changes next.
@@ -105,14 +104,11 @@ func (s *Server) setSuspend(r *http.Request) (int, any, error) {
 }
 
 func (b SetSuspend) hold(now time.Time) (suspend.Hold, error) {
-	scope, err := suspend.ParseScope(b.Scope)
+	target, err := targetOf(b.Scope, b.Name)
 	if err != nil {
-		return suspend.Hold{}, inField("scope", err)
+		return suspend.Hold{}, err
 	}
-	h := suspend.Hold{Target: suspend.Target{Scope: scope, Name: b.Name}, Until: b.Until, By: cmp.Or(b.By, byOperator), Reason: b.Reason}
-	if err := h.Target.Validate(); err != nil {
-		return suspend.Hold{}, inField("name", err)
-	}
+	h := suspend.Hold{Target: target, Until: b.Until, By: cmp.Or(b.By, byOperator), Reason: b.Reason}
 	switch {
 	case (b.Duration == nil) == b.Until.IsZero():
 		return suspend.Hold{}, inField("duration", fmt.Errorf("%w: want exactly one of until and duration", errBody))
@@ -132,13 +128,9 @@ func (s *Server) liftSuspend(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	scope, err := suspend.ParseScope(q.Get("scope"))
+	target, err := targetOf(q.Get("scope"), q.Get("name"))
 	if err != nil {
-		return 0, nil, inField("scope", err)
-	}
-	target := suspend.Target{Scope: scope, Name: q.Get("name")}
-	if err := target.Validate(); err != nil {
-		return 0, nil, inField("name", err)
+		return 0, nil, err
 	}
 	lifted, err := s.broker.LiftHold(r.Context(), r.PathValue("group"), target)
 	return http.StatusOK, Lifted{lifted}, err
