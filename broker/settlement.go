@@ -41,9 +41,9 @@ type Settlement struct {
 func (s *Settlement) validate() error {
 	switch {
 	case s.Then > ThenReject:
-		return fmt.Errorf("%w: settlement %d", ErrInvalidArgument, s.Then)
+		return fmt.Errorf("%w: then %d is outside 0 to %d", ErrInvalidArgument, s.Then, ThenReject)
 	case s.Outcome > quota.Unsent:
-		return fmt.Errorf("%w: outcome %d", ErrInvalidArgument, s.Outcome)
+		return fmt.Errorf("%w: outcome %d is outside 0 to %d", ErrInvalidArgument, s.Outcome, quota.Unsent)
 	case s.Then == ThenRetry:
 		if err := durationInRange("retry", s.For, 0, maxInvisible); err != nil {
 			return err

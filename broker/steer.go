@@ -33,14 +33,16 @@ func (b *Broker) Policy() *policy.Document {
 // returns when every owner loop has it. It acts on what is queued: closed gates that
 // it opens are open when it returns, buckets are reviewed within a second.
 //
-// The document is shared and must not be changed. When ctx ends first, topics may go
-// on with the old one for a moment: all get the new one as soon as their loop runs.
+// The document is shared and must not be changed. When ctx ends first, the error names
+// the topics that are not known to have it: those whose loop was too busy to take it
+// go on with the old one until the next change.
 func (b *Broker) SetPolicy(ctx context.Context, doc *policy.Document) error {
 	if doc == nil {
 		return fmt.Errorf("%w: policy is nil, want a document", ErrInvalidArgument)
 	}
-	// The comparison may take a while, and so it is made here and not in a loop. If another change comes in between, the
-	// loops see that it is not about what they have, and review everything.
+	// The comparison may take a while, and so it is made here and not in a loop. If
+	// another change comes in between, the loops see that it is not about what they
+	// have, and review everything.
 	old := b.Policy()
 	var reach *policy.Reach
 	if old != nil {

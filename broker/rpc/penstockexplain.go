@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/penstockmq/penstock/broker"
+	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/broker/rpc/penstockv1"
 	"github.com/penstockmq/penstock/suspend"
@@ -59,13 +60,13 @@ func (p *penstockServer) explain(ctx context.Context, r *penstockv1.ExplainReque
 
 // states are the broker's words for a state. It is never written to.
 var states = map[string]penstockv1.State{
-	"queued":          penstockv1.State_STATE_QUEUED,
-	"out":             penstockv1.State_STATE_OUT,
-	"held":            penstockv1.State_STATE_HELD,
-	"limited":         penstockv1.State_STATE_LIMITED,
-	"in_flight_full":  penstockv1.State_STATE_IN_FLIGHT,
-	"ready":           penstockv1.State_STATE_READY,
-	broker.StateEmpty: penstockv1.State_STATE_EMPTY,
+	dispatch.WaitQueued.String():  penstockv1.State_STATE_QUEUED,
+	dispatch.WaitOut.String():     penstockv1.State_STATE_OUT,
+	dispatch.WaitHeld.String():    penstockv1.State_STATE_HELD,
+	dispatch.WaitLimited.String(): penstockv1.State_STATE_LIMITED,
+	dispatch.WaitFull.String():    penstockv1.State_STATE_IN_FLIGHT,
+	dispatch.WaitReady.String():   penstockv1.State_STATE_READY,
+	broker.StateEmpty:             penstockv1.State_STATE_EMPTY,
 }
 
 func explanationToWire(x broker.Explanation) *penstockv1.ExplainResponse {

@@ -19,7 +19,8 @@ const (
 	// same time. They meet in one turn of it, so a call waits for one write, not for
 	// as many as it has entries.
 	settlesAtOnce = 64
-	// maxUsage bounds each number of a usage, so that no sum of them overflows.
+	// maxUsage bounds each number of a usage: the sum of input and output is then within
+	// what the broker takes for one call.
 	maxUsage = int64(1) << 39
 )
 
