@@ -104,7 +104,7 @@
 // GET /v1/requests/{id} repeats that document with 202 while the state is queued or running. When the request has ended it
 // answers as the synchronous call would have: done with the model's own status, headers and body; failed, cancelled (409)
 // and expired (504) with the error, whose document also has "id" and "state". The header X-Request-State has the state in
-// all cases. While it is queued the document also has, each if it is known, "position" (how many of its bucket come before it),
-// "estimated_start" (RFC 3339) and "waiting_for" (the closed gate). DELETE cancels and answers 200 with the document; of a request that has ended it changes nothing and shows its state.
-// Requests of another user do not exist (404).
+// all cases. While it is queued the document also has, each if it is known, "position" (how many of its bucket come before
+// it), "estimated_start" (RFC 3339) and "waiting_for" (the closed gate). DELETE cancels and answers 200 with the document; of a
+// request that has ended it changes nothing and shows its state. Requests of another user do not exist (404).
 package gateway

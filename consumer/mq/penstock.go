@@ -84,6 +84,7 @@ func (p *penstock) gone(err error) {
 	}
 }
 
+// scopesOnWire are the scopes of a [Hold] as the service has them. It is never written to.
 var scopesOnWire = map[string]penstockv1.Scope{
 	"bucket": penstockv1.Scope_SCOPE_BUCKET, "row": penstockv1.Scope_SCOPE_ROW, "column": penstockv1.Scope_SCOPE_COLUMN,
 	"level": penstockv1.Scope_SCOPE_LEVEL, "all": penstockv1.Scope_SCOPE_ALL,

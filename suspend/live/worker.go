@@ -22,9 +22,9 @@ import (
 // of the feed, whether its server refuses (polls fail at I and 3/2 I) or hangs (the poll that began at I is given up at 7/4 I).
 // While it is stale it is polled each I/2, so its return is noticed within one interval.
 //
-// What is published is valid until StaleAfter past its reading (at least 2 I, or it would be stale between two polls), and renewed by each reading that finds it older than 0.9 I.
-// So of several pollers one writes, once an interval; and with all of them gone, every board lets the factor go to its
-// default at the same instant, without being told.
+// What is published is valid until StaleAfter past its reading (at least 2 I, or it would be stale between two polls), and
+// renewed by each reading that finds it older than 0.9 I. So of several pollers one writes, once an interval; and with all
+// of them gone, every board lets the factor go to its default at the same instant, without being told.
 type worker struct {
 	spec   policy.Signal // immutable, as the following
 	reader reader
@@ -33,11 +33,12 @@ type worker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
+	mute bool // that nothing can be published was logged; owned by the worker's goroutine
+
 	mu       sync.Mutex // guards the following fields; the worker's goroutine alone changes them
 	targets  map[suspend.Target]*track
 	polls    uint64
 	failures uint64
-	mute     bool // owned by the goroutine: that nothing can be published was logged
 }
 
 // track is what a worker knows of one target.
@@ -148,7 +149,7 @@ func (w *worker) take(ctx context.Context, now time.Time, target suspend.Target,
 	w.mu.Lock()
 	t := w.targets[target]
 	if t == nil {
-		if len(w.targets) >= maxTargets {
+		if len(w.targets) >= maxTargets { // a page names at most so many, so those that it names no more soon are stale
 			maps.DeleteFunc(w.targets, func(_ suspend.Target, t *track) bool { return t.stale })
 		}
 		t = &track{permille: signal.Full}
