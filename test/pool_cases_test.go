@@ -26,9 +26,10 @@ const (
 	feedHold      = 300 * time.Millisecond
 )
 
-// TestC09_ThrottledBucketsStallNobody feeds 50 buckets of one model through a pool of 50
-// workers. In the second round the model turns 40 of them away, always, for 300 ms
-// each time; the other 10 must not notice.
+// TestC09_ThrottledBucketsStallNobody feeds 50 buckets through a pool of 50 workers. In the
+// second round 40 of them are turned away, always, for 300 ms each time; the other 10
+// must not notice. A model that turns somebody away is left alone by all, so each of the
+// 40 has one of its own; the limits of the policy are asked for all of them.
 func TestC09_ThrottledBucketsStallNobody(t *testing.T) {
 	t.Parallel()
 	base := feed(t, 0)
@@ -66,7 +67,8 @@ type fed struct {
 // feed runs one round against a system of its own.
 func feed(t *testing.T, throttled int) fed {
 	t.Helper()
-	s := up(t, setup{args: []string{"--workers", fmt.Sprint(feedBuckets), "--in-flight", "1"}})
+	s := startFleet(t, "limits: [{user: \"*\", rate: 1000/s, burst: 1s}]\nrows: [{user: \"*\", in_flight: 50}]\ncolumns: [{model: \"*\", in_flight: 50}]\n")
+	s.pools(1, "--workers", fmt.Sprint(feedBuckets))
 	user := func(i int) string {
 		if i < throttled {
 			return fmt.Sprintf("throttled-%02d", i)
@@ -82,9 +84,7 @@ func feed(t *testing.T, throttled int) fed {
 			b.RetryAfter = mockmodel.Duration(feedHold)
 		}})
 	}
-	producer, err := mq.NewProducer(mq.Stubs, mq.Options{Endpoint: s.ready["grpc"], Topic: topic})
-	must(t, err)
-	t.Cleanup(func() { _ = producer.Close() })
+	producer := s.producer()
 
 	var mu sync.Mutex // guards the following field
 	sent := map[string]time.Time{}
@@ -92,6 +92,9 @@ func feed(t *testing.T, throttled int) fed {
 	for i := range feedBuckets {
 		feeders.Go(func() {
 			cell := lite.Cell{User: user(i), Model: model}
+			if i < throttled {
+				cell.Model = user(i)
+			}
 			name, err := lite.Encode(cell)
 			if err != nil {
 				t.Error(err)
@@ -108,7 +111,7 @@ func feed(t *testing.T, throttled int) fed {
 				mu.Unlock()
 				r := reply.Request{ID: id, User: cell.User, Model: cell.Model, Path: "/v1/chat/completions"}
 				if _, err := producer.Send(t.Context(), mq.Outgoing{
-					Topic: topic, Lite: name, Body: []byte(`{"model":"` + model + `"}`), Properties: r.Properties(),
+					Topic: topic, Lite: name, Body: []byte(`{"model":"` + cell.Model + `"}`), Properties: r.Properties(),
 				}); err != nil {
 					t.Error(err)
 					return
@@ -119,7 +122,7 @@ func feed(t *testing.T, throttled int) fed {
 	feeders.Wait()
 	free := int64((feedBuckets - throttled) * int(feedFor/feedEvery))
 	s.stub.wait("all of the free buckets", func(st mockmodel.Stats) bool { return st.Answered == free })
-	watch(t, enough, func() bool { return s.queued("free-") == 0 }, func() string { return "free buckets have messages" })
+	watch(t, enough, func() bool { return s.queuedIn("free-") == 0 }, func() string { return "free buckets have messages" })
 
 	out := fed{gaps: map[string][]time.Duration{}}
 	last := map[string]time.Time{}
@@ -136,11 +139,11 @@ func feed(t *testing.T, throttled int) fed {
 	return out
 }
 
-// queued is the number of messages in buckets whose names begin with prefix.
-func (s *system) queued(prefix string) (sum int) {
-	s.t.Helper()
+// queuedIn is the number of messages in buckets whose names begin with prefix.
+func (p *process) queuedIn(prefix string) (sum int) {
+	p.t.Helper()
 	var page admin.Buckets
-	s.get("topics/"+topic+"/buckets?limit=1000&prefix="+url.QueryEscape(prefix), &page)
+	p.query("topics/"+topic+"/buckets?limit=1000&prefix="+url.QueryEscape(prefix), &page)
 	for _, b := range page.Buckets {
 		sum += b.Queued
 	}
