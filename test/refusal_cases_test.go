@@ -21,13 +21,13 @@ func ask(text string) string {
 	return fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":%q}]}`, model, text)
 }
 
-// TestC82_RefusedTogetherReturnOverTime has 1,000 refused at once, with a wait of more than
-// 30 s; and in the second part as many as there is patience for come back as they
+// TestC82_RefusedTogetherReturnOverTime has 1,000 refused at once, with a wait of much more
+// than 30 s; and in the second part as many as there is patience for come back as they
 // were told.
 func TestC82_RefusedTogetherReturnOverTime(t *testing.T) {
 	t.Parallel()
 	const (
-		span     = 10 * time.Minute
+		span     = 24 * time.Hour
 		refused  = 1000
 		window   = 5 * time.Second
 		limit    = 40
