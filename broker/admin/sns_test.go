@@ -101,7 +101,7 @@ func (a *amazon) serve(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	a.requests = append(a.requests, r.Method+" "+r.URL.String())
 	if a.status == http.StatusFound {
-		w.Header().Set("Location", "https://elsewhere.example/")
+		w.Header().Set("Location", "https://"+snsName+"/elsewhere") // a host that is reached, or nobody would see that it was followed
 	}
 	if a.status != 0 {
 		w.WriteHeader(a.status)
@@ -292,6 +292,27 @@ func TestSNSRefusals(t *testing.T) {
 				t.Errorf("published %+v", all)
 			}
 		})
+	}
+}
+
+// TestSNSMessagesOutOfTurn: an OK that an ALARM has overtaken ends nothing, and a message that is played back when its
+// signal is long gone raises it no more.
+func TestSNSMessagesOutOfTurn(t *testing.T) {
+	a, f := newSNSFixture(t)
+	now := time.Now().Add(-10 * time.Second)
+	raise := a.message("Notification", "1", cloudWatch("ALARM", now), nil)
+	f.wantPost(raise, 200, `"raised":1`)
+	all := f.store.All()
+	f.wantPost(a.message("Notification", "2", cloudWatch("OK", now.Add(-time.Second)), nil), 200, `"ignored":1`)
+	if got := f.store.All(); len(got) != 1 || got[0] != all[0] {
+		t.Errorf("an older OK left %+v, want %+v", got, all)
+	}
+	if err := f.store.Clear(t.Context(), all[0].Target, all[0].Source); err != nil {
+		t.Fatal(err)
+	}
+	f.wantPost(raise, 200, `"ignored":1`)
+	if got := f.store.All(); len(got) != 0 {
+		t.Errorf("played back, it raised %+v", got)
 	}
 }
 

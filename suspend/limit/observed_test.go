@@ -29,6 +29,21 @@ func TestObservedRateDelaysABurst(t *testing.T) {
 	}
 }
 
+// A delay that is running is not cut short by a later charge that causes a shorter one: with 1 s in sight, the burst is out
+// of it long before its delay ends.
+func TestALaterChargeShortensNoDelay(t *testing.T) {
+	l := ObservedRate{Rate: Rate{1, time.Second}, Samples: 1, Size: time.Second, Cap: time.Minute}
+	s := l.Charge(ObservedState{}, noon, 40)
+	ends := l.Opens(s, noon)
+	if want := noon.Add(39 * time.Second); !ends.Equal(want) {
+		t.Fatalf("the burst is waited for until %v, want %v", ends, want)
+	}
+	later := noon.Add(5 * time.Second)
+	if s = l.Charge(s, later, 2); !l.Opens(s, later).Equal(ends) {
+		t.Errorf("after another charge until %v, want %v", l.Opens(s, later), ends)
+	}
+}
+
 // TestC62_ThrottleHasFloorAndCeiling: X = (O - T)/T * W is never negative, never above the cap, and T = 0 has its rule.
 func TestC62_ThrottleHasFloorAndCeiling(t *testing.T) {
 	ten := ObservedRate{Rate: Rate{10, time.Second}, Samples: 10, Size: time.Second}

@@ -102,3 +102,28 @@ func windows(t *rapid.T, events []event) {
 		}
 	}
 }
+
+// After a stall one message of a cell catches up with the schedule. Those behind it find the gate open by a stall of which they
+// are no part, and go at the pace of now: ten intervals late, two go at once and not eleven.
+func TestAStallIsCaughtUpWithByOne(t *testing.T) {
+	d := newDesk(document(t, `limits: [{user: u, rate: 100/s}]`))
+	p := place("u", "m", 1)
+	if _, ok := d.try(one(p)); !ok {
+		t.Fatal("the first does not go")
+	}
+	if _, ok := d.try(one(p)); ok {
+		t.Fatal("the second does not wait")
+	}
+	d.now = d.now.Add(110 * time.Millisecond)
+	d.tick()
+	went := 0
+	for range 20 {
+		if _, ok := d.try(one(p)); !ok {
+			break
+		}
+		went++
+	}
+	if went != 2 {
+		t.Errorf("%d went at once after a stall of ten intervals, want 2", went)
+	}
+}

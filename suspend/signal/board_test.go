@@ -165,6 +165,23 @@ func TestClockSetBackDrawsSignalsIn(t *testing.T) {
 	}
 }
 
+// A rise that is under way when the clock is set back goes on from there, and does not wait until the old time has come.
+func TestClockSetBackDoesNotStopARise(t *testing.T) {
+	var b Board
+	b.Put(noon, alarm("a", 0, noon, time.Hour))
+	b.Drop(noon, m1, "a")
+	if got, _ := b.Factor(noon.Add(2*time.Second), m1); got != 200 {
+		t.Fatalf("factor %d after 2 s, want 200", got)
+	}
+	back := noon.Add(-time.Hour)
+	if got, _ := b.Factor(back, m1); got != 200 {
+		t.Errorf("factor %d when the clock goes back, want 200", got)
+	}
+	if got, _ := b.Factor(back.Add(3*time.Second), m1); got != 500 {
+		t.Errorf("factor %d after another 3 s, want 500", got)
+	}
+}
+
 // TestBoardProperties: what the factor is depends on signals and time alone, it is never above what a source asks for, it
 // rises no faster than it may, and next is never later than a change.
 func TestBoardProperties(t *testing.T) {

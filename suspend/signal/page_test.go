@@ -28,6 +28,7 @@ vllm:e2e_request_latency_seconds_bucket{le="+Inf"} 2
 vllm:e2e_request_latency_seconds_sum 3
 vllm:e2e_request_latency_seconds_count 2
 nothing NaN
+endless +Inf
 plain 4
 `
 
@@ -50,6 +51,7 @@ func TestSamples(t *testing.T) {
 		{"vllm:num_requests", nil, nil, "no series"},
 		{"vllm:e2e_request_latency_seconds", nil, nil, "HISTOGRAM"},
 		{"nothing", nil, nil, "NaN"},
+		{"endless", nil, nil, "Inf"},
 	} {
 		samples, err := Samples(strings.NewReader(vllm), tc.name, tc.labels)
 		if tc.err != "" {
