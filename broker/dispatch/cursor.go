@@ -213,9 +213,7 @@ func (m *Machine) newCursor(b *bucket, g *group, floor Offset) *cursor {
 	c := m.pool.cursor()
 	c.b, c.g, c.floor = b, g, floor
 	c.sibling, b.first = b.first, c
-	place := c.where()
-	c.inFlight = g.mayFly(place)
-	c.entry.Weight = g.ledger.Weight(place)
+	c.inFlight, c.entry.Weight = g.terms(c.where())
 	g.set.Init(&c.entry, c, b.cell.Model, readyset.Level(b.level))
 	if len(g.links) > 0 {
 		c.join(g.links[b.name])

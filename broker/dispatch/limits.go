@@ -61,7 +61,14 @@ func (g *group) fair(c quota.Cost) int64 {
 
 // mayFly is how many messages of a bucket may be out at once.
 func (g *group) mayFly(p suspend.Place) uint16 {
-	return uint16(min(max(1, g.ledger.InFlight(p, g.inFlight)), maxInFlight))
+	inFlight, _ := g.terms(p)
+	return inFlight
+}
+
+// terms are how many of a bucket may be out at once, and its weight.
+func (g *group) terms(p suspend.Place) (inFlight, weight uint16) {
+	n, weight := g.ledger.Terms(p, g.inFlight)
+	return uint16(min(max(1, n), maxInFlight)), weight
 }
 
 // ask is what the bucket's message at off asks of the limits.

@@ -87,7 +87,8 @@ func (p *model) never(g GroupID, name string, off int) bool {
 }
 
 func (p *model) mayFly(g GroupID, name string) int {
-	return min(maxInFlight, p.ledgers[g].InFlight(p.place(name), max(1, p.groups[g].InFlight)))
+	n, _ := p.ledgers[g].Terms(p.place(name), max(1, p.groups[g].InFlight))
+	return min(maxInFlight, n)
 }
 
 // charge notes a delivery.

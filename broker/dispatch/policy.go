@@ -134,8 +134,8 @@ func (m *Machine) reviewBucket(now time.Time, b *bucket) {
 		if c.entry.Parked() { // then it has an account, which answers the rest once it was asked
 			c.g.ledger.Narrow(now, place)
 		}
-		c.inFlight = c.g.mayFly(place)
-		weight := c.g.ledger.Weight(place)
+		var weight uint16
+		c.inFlight, weight = c.g.terms(place)
 		c.eachEntry(func(s *readyset.Set[*cursor], e *readyset.Entry[*cursor]) {
 			s.SetWeight(e, weight)
 			if c.g.forgive {

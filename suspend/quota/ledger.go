@@ -24,6 +24,7 @@ type Ledger struct {
 	// gen counts policies; an account whose resolution is of another one is resolved when it is next asked.
 	gen       uint32
 	interned  map[resolvedKey]*resolved
+	recent    [scopes]lastResolved
 	unlimited *resolved // nil unless the policy has no limit at all
 	board     signal.Board
 
@@ -80,6 +81,7 @@ func (l *Ledger) adopt(doc *policy.Document) {
 	l.doc = doc
 	l.gen++
 	clear(l.interned)
+	l.recent = [scopes]lastResolved{}
 	for key, n := range l.would {
 		l.wouldBefore[key.scope][key.kind] += *n
 	}
@@ -132,15 +134,14 @@ func scalable(t suspend.Target) bool {
 	return (t.Scope == suspend.Column || t.Scope == suspend.Level) && t.Validate() == nil
 }
 
-// Weight is the share of a place's bucket among those of its column and level.
-func (l *Ledger) Weight(p suspend.Place) uint16 { return max(l.cellLimits(p).Weight, 1) }
-
-// InFlight is how many messages of a place's bucket may be out at once; def if no rule says.
-func (l *Ledger) InFlight(p suspend.Place, def int) int {
-	if n := l.cellLimits(p).InFlight; n > 0 {
-		return int(n)
+// Terms are how many messages of a place's bucket may be out at once, def if no rule says, and the share of the bucket
+// among those of its column and level.
+func (l *Ledger) Terms(p suspend.Place, def int) (inFlight int, weight uint16) {
+	limits := l.cellLimits(p)
+	if limits.InFlight > 0 {
+		def = int(limits.InFlight)
 	}
-	return def
+	return def, max(limits.Weight, 1)
 }
 
 // cellLimits is what the policy says of a cell, from its account if it has one.

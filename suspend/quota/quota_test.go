@@ -393,11 +393,8 @@ columns: [{model: m, tokens: 100/1m}, {model: slots, in_flight: 3}]
 		if got := l.NeedsCost(c.p); got != c.needs {
 			t.Errorf("%s: NeedsCost %v", c.p.Bucket, got)
 		}
-		if got := l.Weight(c.p); got != c.weight {
-			t.Errorf("%s: weight %d, want %d", c.p.Bucket, got, c.weight)
-		}
-		if got := l.InFlight(c.p, 7); got != c.inFlight {
-			t.Errorf("%s: in flight %d, want %d", c.p.Bucket, got, c.inFlight)
+		if inFlight, weight := l.Terms(c.p, 7); inFlight != c.inFlight || weight != c.weight {
+			t.Errorf("%s: in flight %d, weight %d; want %d, %d", c.p.Bucket, inFlight, weight, c.inFlight, c.weight)
 		}
 	}
 	for stamped, want := range map[int8]uint8{-1: 2, 0: 0, 3: 3, 9: 3} {

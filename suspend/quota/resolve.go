@@ -36,6 +36,12 @@ type resolvedKey struct {
 	enforced, shadow policy.Limits
 }
 
+// lastResolved is what a scope was resolved to last.
+type lastResolved struct {
+	key resolvedKey
+	of  *resolved
+}
+
 // wouldKey names a shadow rule's limit.
 type wouldKey struct {
 	scope suspend.Scope
@@ -61,7 +67,13 @@ func (l *Ledger) resolve(scope suspend.Scope, p suspend.Place) *resolved {
 	case suspend.All:
 		k.enforced, k.shadow = l.doc.Broker()
 	}
+	// Under one default rule a million cells in a row have the same key, and to compare two is cheaper than to hash one.
+	last := &l.recent[scope]
+	if last.of != nil && last.key == k {
+		return last.of
+	}
 	if r := l.interned[k]; r != nil {
+		*last = lastResolved{k, r}
 		return r
 	}
 	// Rules for names that were in use long ago must not pile up: what is still in use has its own pointer.
@@ -70,6 +82,7 @@ func (l *Ledger) resolve(scope suspend.Scope, p suspend.Place) *resolved {
 	}
 	r := l.compile(k)
 	l.interned[k] = r
+	*last = lastResolved{k, r}
 	return r
 }
 
