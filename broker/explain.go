@@ -110,6 +110,9 @@ func (b *Broker) explain(ctx context.Context, topic, group string, w wanted) (Ex
 		var x dispatch.Explanation
 		if x, found = o.m.Explain(now, g.id, w.name, off); found {
 			out.take(x)
+		} else if x, ok := o.m.ExplainCell(now, g.id, w.name, rec.Cell); ok {
+			out.take(x)
+			out.State = StateEmpty
 		}
 	})
 	switch {

@@ -133,7 +133,9 @@ func TestFindRequest(t *testing.T) {
 			offset   int64
 			found    bool
 		}{
-			{"a-10", "a", 10, true}, {"b-1499", "b", 1499, true}, {"c-1024", "c", 1024, true},
+			{"a-10", "a", 10, true},
+			{"b-1499", "b", 1499, true},
+			{"c-1024", "c", 1024, true},
 			{"a-9", "", 0, false}, // settled
 			{"a-1", "", 0, false}, // a part of other ids
 			{"d-0", "", 0, false},
@@ -155,4 +157,27 @@ func TestFindRequest(t *testing.T) {
 			t.Errorf("no topic: %v", err)
 		}
 	}
+}
+
+// TestExplainOfAnEmptyBucket: what is used of the limits shows after the last message, too.
+func TestExplainOfAnEmptyBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(vfs.NewMem())
+		o.Policy = document(t, `limits: [{user: alice, rate: 1/1h}]`)
+		b := open(t, o)
+		defer closeBroker(t, b)
+		send(t, b, "x", cell(t, "alice", "m"))
+		ack(t, b, one(t, b, 0))
+		column := suspend.Target{Scope: suspend.Column, Name: "m"}
+		if err := b.SetHold(t.Context(), group, suspend.Hold{Target: column, Until: time.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+		x, err := b.Explain(t.Context(), topic, group, cell(t, "alice", "m"), broker.NextMessage)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.State != broker.StateEmpty || x.Hold.Target != column || len(x.Lines) != 1 || x.Lines[0].Open {
+			t.Errorf("explained as %+v", x)
+		}
+	})
 }

@@ -106,6 +106,12 @@ func (j *job) turn() mq.Verdict {
 // Where the broker asks the limits there is nothing to decide: what it delivers may go.
 func (j *job) decide() (free func(mq.Settlement), v mq.Verdict, ok bool) {
 	if j.p.features().Limits {
+		if j.p.opts.Concurrency(j.req.Model) > 0 {
+			j.p.warnConcurrency.Do(func() {
+				j.p.opts.Logger.Warn("a concurrency of models is not kept: this broker asks the policy's limits, and columns have in_flight there",
+					"model", j.req.Model)
+			})
+		}
 		return func(mq.Settlement) {}, mq.Verdict{}, true
 	}
 	ctx, cancel := context.WithCancelCause(j.ctx)

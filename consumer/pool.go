@@ -34,6 +34,8 @@ type Pool struct {
 	cancels *reply.Cancels // nil without NATS; set by Run before the first message
 	endings *reply.Endings // as cancels
 	ran     atomic.Bool
+	// warnConcurrency tells once that Options.Concurrency means nothing to the broker at hand.
+	warnConcurrency sync.Once
 	// stopping ends when Run's ctx does: whoever waits gives its message back. Set by Run before the first message.
 	stopping context.Context
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/quota"
 )
@@ -96,6 +97,21 @@ func (m *Machine) Explain(now time.Time, id GroupID, name string, off Offset) (E
 		x.State = WaitQueued
 		x.Opens = fmt.Sprintf("%d before it go first; their next waits until %s", x.Position, x.Opens)
 	}
+	return x, true
+}
+
+// ExplainCell says what keeps, or would keep, the messages of a cell that has none: the
+// limits that apply to its bucket, and the hold in force. False: there is no such group.
+func (m *Machine) ExplainCell(now time.Time, id GroupID, name string, cell lite.Cell) (Explanation, bool) {
+	defer m.check(now)
+	g := m.group(id)
+	if g == nil {
+		return Explanation{}, false
+	}
+	x := Explanation{Offset: NextOffset, Level: m.importance(cell, -1)}
+	place := suspend.Place{Bucket: name, User: cell.User, Model: cell.Model, Level: x.Level}
+	x.Lines = g.ledger.Explain(now, place)
+	x.Hold, _ = g.holds.Blocking(now, place)
 	return x, true
 }
 

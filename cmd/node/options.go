@@ -175,7 +175,9 @@ type ModelOptions struct {
 	Idle      time.Duration `mapstructure:"idle-timeout"`
 	Total     time.Duration `mapstructure:"total-timeout"`
 	// Concurrency bounds the requests that run there at once, in each pool; 0 is no
-	// bound beside Workers.
+	// bound beside Workers. It is for brokers that do not ask the limits, such as
+	// RocketMQ's: with Penstock's, a column's in_flight in the policy bounds all pools
+	// together, and a pool that has a Concurrency logs that it is not used.
 	Concurrency int `mapstructure:"concurrency"`
 }
 
