@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -375,11 +376,9 @@ func TestClaims(t *testing.T) {
 	if c.level != 3 || c.cost != (quota.Cost{Requests: 7, Tokens: 40, BytesIn: 5}) || c.maxOutput != 500 || c.place.Bucket != "alice__gpt" {
 		t.Errorf("%+v", c)
 	}
-	for key, bad := range map[string]string{
+	maps.Copy(m.Properties, map[string]string{
 		lite.PropertyLevel: "4", lite.PropertyInputTokens: "-1", lite.PropertyMaxTokens: "many", lite.PropertyCost: "0",
-	} {
-		m.Properties[key] = bad
-	}
+	})
 	if c := claimOf(m, alice, requestsOf(m)); c.level != unstamped || c.cost != (quota.Cost{Requests: 1, BytesIn: 5}) || c.maxOutput != 0 {
 		t.Errorf("faulty properties: %+v", c)
 	}

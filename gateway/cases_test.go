@@ -231,7 +231,7 @@ func TestCrowdNeverRises(t *testing.T) {
 	before := map[uint64]time.Duration{}
 	for i := range 600 {
 		now := t0.Add(time.Duration(i) * 100 * time.Millisecond)
-		for c := uint64(0); c < 20; c++ {
+		for c := range uint64(20) {
 			who := caller{who: mix(fmt.Sprint("who", c%5)), conn: mix(fmt.Sprint("conn", c))}
 			got, left := w.wait(now, until, who), until.Sub(now)
 			if got < left || got > left*12/10 {

@@ -7,7 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha1" //nolint:gosec // version 1 of SNS's signatures
+	"crypto/sha1"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -142,9 +143,7 @@ func (a *amazon) message(kind, id, text string, change map[string]string) map[st
 		m["Token"], m["SubscribeURL"] = "token", "https://"+snsName+"/?Action=ConfirmSubscription&Token=token"
 		signed = []string{"Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"}
 	}
-	for name, value := range change {
-		m[name] = value
-	}
+	maps.Copy(m, change)
 	var b strings.Builder
 	for _, name := range signed {
 		if value, ok := m[name]; ok {
@@ -153,7 +152,7 @@ func (a *amazon) message(kind, id, text string, change map[string]string) map[st
 	}
 	hash, sum := crypto.SHA256, []byte(nil)
 	if m["SignatureVersion"] == "1" {
-		digest := sha1.Sum([]byte(b.String())) //nolint:gosec // see the import
+		digest := sha1.Sum([]byte(b.String()))
 		hash, sum = crypto.SHA1, digest[:]
 	} else {
 		digest := sha256.Sum256([]byte(b.String()))
@@ -281,9 +280,7 @@ func TestSNSRefusals(t *testing.T) {
 				kind = "Notification"
 			}
 			m := a.message(kind, "1", alarm, tc.before)
-			for name, value := range tc.after {
-				m[name] = value
-			}
+			maps.Copy(m, tc.after)
 			f.wantPost(m, tc.status, tc.code)
 			if got := a.asked(); len(got) != tc.fetches {
 				t.Errorf("asked for %v", got)

@@ -50,9 +50,9 @@ const (
 	// important, MaxLevel the least. Without it the policy decides.
 	PropertyLevel = "penstock-level"
 	// PropertyInputTokens is how many tokens the request puts in, decimal, an estimate.
-	PropertyInputTokens = "penstock-input-tokens"
+	PropertyInputTokens = "penstock-input-tokens" //nolint:gosec // tokens of a model, and no secret
 	// PropertyMaxTokens is the most tokens that the answer may have, decimal.
-	PropertyMaxTokens = "penstock-max-tokens"
+	PropertyMaxTokens = "penstock-max-tokens" //nolint:gosec // as above
 	// PropertyCost is how many requests this one counts as, decimal; without it 1.
 	PropertyCost = "penstock-cost"
 )

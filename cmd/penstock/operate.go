@@ -8,7 +8,7 @@ import (
 )
 
 // operate makes cmd ask the admin API and print the answer: as text, or with --json as it came.
-func operate[T any](cmd *cobra.Command, env environment, ask func(ctx context.Context, c *client, args []string) (T, error), print func(w io.Writer, answer T) error) {
+func operate[T any](cmd *cobra.Command, env environment, ask func(ctx context.Context, c *client, args []string) (T, error), show func(w io.Writer, answer T) error) {
 	addOperationFlags(cmd.Flags())
 	asJSON := addJSONFlag(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -23,7 +23,7 @@ func operate[T any](cmd *cobra.Command, env environment, ask func(ctx context.Co
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), answer)
 		}
-		return print(cmd.OutOrStdout(), answer)
+		return show(cmd.OutOrStdout(), answer)
 	}
 }
 

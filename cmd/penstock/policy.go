@@ -115,7 +115,7 @@ func policyText(in io.Reader, path string) (string, error) {
 		text, err := doc.Marshal()
 		return string(text), err
 	}
-	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read policy: %w", err)
 	}

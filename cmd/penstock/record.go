@@ -59,7 +59,7 @@ func newRecord(env environment) *cobra.Command {
 // save copies r to a file, or to w when path is -.
 func save(w io.Writer, path string, r io.Reader) (err error) {
 	if path != "-" {
-		f, err := os.Create(path) //nolint:gosec // the operator names the file
+		f, err := os.Create(path)
 		if err != nil {
 			return fmt.Errorf("write trace: %w", err)
 		}

@@ -78,7 +78,7 @@ func readTrace(cmd *cobra.Command, path string, l sim.Load) ([]sim.Request, erro
 	case "-":
 		return sim.ReadTrace(cmd.InOrStdin())
 	}
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("read trace: %w", err)
 	}
@@ -91,7 +91,7 @@ func readTrace(cmd *cobra.Command, path string, l sim.Load) ([]sim.Request, erro
 }
 
 func writeTrace(path string, trace []sim.Request) (err error) {
-	f, err := os.Create(path) //nolint:gosec // the operator names the file
+	f, err := os.Create(path)
 	if err != nil {
 		return fmt.Errorf("write trace: %w", err)
 	}

@@ -54,7 +54,7 @@ func (q *Request) level() int8 {
 	if q.Level == nil {
 		return -1
 	}
-	return int8(*q.Level) //nolint:gosec // at most lite.MaxLevel, see check
+	return int8(*q.Level)
 }
 
 // Instant is a point on the trace's own clock.
@@ -189,8 +189,11 @@ func (q Request) check() error {
 		key string
 		v   int64
 	}{
-		{"cost", q.Cost}, {"input_tokens", q.InputTokens}, {"output_tokens", q.OutputTokens},
-		{"max_tokens", q.MaxTokens}, {"bytes", q.Bytes},
+		{"cost", q.Cost},
+		{"input_tokens", q.InputTokens},
+		{"output_tokens", q.OutputTokens},
+		{"max_tokens", q.MaxTokens},
+		{"bytes", q.Bytes},
 	} {
 		if f.v < 0 || f.v > maxCost {
 			return fmt.Errorf("%s: %d is outside 0 to %d", f.key, f.v, maxCost)

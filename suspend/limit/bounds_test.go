@@ -181,8 +181,12 @@ func TestBoundsOfEveryLimit(t *testing.T) {
 			tokensSubject(TokenWindow{Limit: r.Events, Window: r.Per}), tokensSubject(TokenWindow{Limit: MaxLimit, Window: r.Per}))
 	}
 	for _, l := range []ObservedRate{
-		{}, {Cap: MaxWindow}, {Rate: rates[0], Samples: 1, Size: MinWindow}, {Rate: rates[1], Samples: 1, Size: MaxWindow, Cap: MaxWindow},
-		{Rate: rates[3], Samples: MaxSamples, Size: MinWindow}, {Rate: Rate{MaxObserved / 1000, time.Second}, Samples: 1000},
+		{},
+		{Cap: MaxWindow},
+		{Rate: rates[0], Samples: 1, Size: MinWindow},
+		{Rate: rates[1], Samples: 1, Size: MaxWindow, Cap: MaxWindow},
+		{Rate: rates[3], Samples: MaxSamples, Size: MinWindow},
+		{Rate: Rate{MaxObserved / 1000, time.Second}, Samples: 1000},
 	} {
 		limits = append(limits, observedSubject(l))
 	}

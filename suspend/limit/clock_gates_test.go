@@ -86,21 +86,21 @@ func TestC101_ClockStepsLockNobodyOut(t *testing.T) {
 		"tokens":   tokensSubject(TokenWindow{Limit: 10, Window: time.Second}),
 	} {
 		t.Run(name, func(t *testing.T) {
-			step := func(real time.Duration) time.Duration {
+			step := func(passed time.Duration) time.Duration {
 				switch {
-				case real < 10*time.Second:
+				case passed < 10*time.Second:
 					return 0
-				case real < 13*time.Second:
+				case passed < 13*time.Second:
 					return -time.Hour
-				case int(real/(3*time.Second))%2 == 0:
+				case int(passed/(3*time.Second))%2 == 0:
 					return -time.Hour - 11*time.Second
 				}
 				return -time.Hour
 			}
-			for real := time.Duration(0); real < 73*time.Second; real += 200 * time.Millisecond {
-				now := noon.Add(real + step(real))
+			for passed := time.Duration(0); passed < 73*time.Second; passed += 200 * time.Millisecond {
+				now := noon.Add(passed + step(passed))
 				if d := h.take(now, 1); !d.Allowed {
-					t.Fatalf("refused after %v, for %v", real, d.Wait(now))
+					t.Fatalf("refused after %v, for %v", passed, d.Wait(now))
 				}
 			}
 		})

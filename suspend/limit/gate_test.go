@@ -125,8 +125,14 @@ func interval(r Rate) time.Duration {
 func drawRate(t *rapid.T) Rate {
 	return rapid.OneOf(
 		rapid.SampledFrom([]Rate{
-			{1, 2 * time.Second}, {1, time.Second}, {3, time.Second}, {7, time.Second}, {1000, time.Second},
-			{MaxEvents, time.Millisecond}, {999_999_937, MaxWindow}, {1, MaxWindow},
+			{1, 2 * time.Second},
+			{1, time.Second},
+			{3, time.Second},
+			{7, time.Second},
+			{1000, time.Second},
+			{MaxEvents, time.Millisecond},
+			{999_999_937, MaxWindow},
+			{1, MaxWindow},
 		}),
 		rapid.Custom(func(t *rapid.T) Rate {
 			return Rate{rapid.Int64Range(1, 1000).Draw(t, "events"), drawWindow(t)}

@@ -182,7 +182,7 @@ const tickEvery = 30 * time.Second
 // stop ends a watch. What it still has to hand over is taken from it, or its goroutine would wait for ever.
 func stop(w jetstream.KeyWatcher) {
 	go func() { // ends when the watch has
-		for range w.Updates() { //nolint:revive // drained
+		for range w.Updates() {
 		}
 	}()
 	_ = w.Stop() // fails only if it has ended

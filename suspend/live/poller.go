@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -121,11 +122,7 @@ func (p *Poller) apply(ctx context.Context, specs []policy.Signal) {
 func (p *Poller) snapshot() map[string]*worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	workers := make(map[string]*worker, len(p.workers))
-	for name, w := range p.workers {
-		workers[name] = w
-	}
-	return workers
+	return maps.Clone(p.workers)
 }
 
 func (p *Poller) stopAll() {

@@ -77,7 +77,7 @@ rows in_flight = 9 from default row shadow false
 `
 	// With no user and model, fewer places are different ones.
 	got := transcript(doc.Considered("", ""), "in_flight")
-	for _, line := range strings.Split(strings.TrimSpace(want), "\n") {
+	for line := range strings.SplitSeq(strings.TrimSpace(want), "\n") {
 		if !strings.Contains(got, line+"\n") {
 			t.Errorf("no line %q in\n%s", line, got)
 		}

@@ -123,7 +123,7 @@ func drawLimit(t *rapid.T, r *Rule, kind Kinds) {
 	case KindDeadline:
 		r.Deadline = time.Millisecond + d()
 	case KindWeight:
-		r.Weight = uint16(1 + n(MaxWeight-1)) //nolint:gosec // at most MaxWeight
+		r.Weight = uint16(1 + n(MaxWeight-1))
 	default:
 		t.Fatalf("no limit of kind %d", kind)
 	}
@@ -152,14 +152,14 @@ func drawSignals(t *rapid.T, d *Document) {
 		of = append(of, Scaled{Section: Columns, Name: name}, Scaled{Section: Columns, By: "model"})
 	}
 	for level := range d.enforced.levels {
-		of = append(of, Scaled{Section: Levels, Name: levelName(uint8(level))}) //nolint:gosec // 0 to 3
+		of = append(of, Scaled{Section: Levels, Name: levelName(uint8(level))})
 	}
 	permille := rapid.Int64Range(0, full)
 	for i, o := range of {
 		if o.Name == wildcard || !d.scalable(o) {
 			continue
 		}
-		name := "n" + levelName(uint8(i)) //nolint:gosec // a few
+		name := "n" + levelName(uint8(i))
 		if rapid.Bool().Draw(t, "signal") {
 			d.signals = append(d.signals, Signal{
 				Name: name, Of: o, URL: "http://h:1/m?x=%20", Series: `s{a="b\"\n",c="d"}`,

@@ -140,7 +140,7 @@ func (e *entry) whole64(key string, least, most int64) int64 {
 }
 
 func (e *entry) level(key string) uint8 {
-	return uint8(e.whole64(key, 0, lite.MaxLevel)) //nolint:gosec // 0 to 3
+	return uint8(e.whole64(key, 0, lite.MaxLevel))
 }
 
 // duration is a value from least to most; byDefault if the key is not there.
@@ -246,7 +246,7 @@ func parseFraction(s string) (int64, error) {
 	if len(units) == 1 && len(decimals) <= 3 {
 		n, err := strconv.ParseUint(units+(decimals + "000")[:3], 10, 16)
 		if err == nil && n <= full {
-			return int64(n), nil //nolint:gosec // at most full
+			return int64(n), nil
 		}
 	}
 	return 0, fmt.Errorf("is %.64q, it must be from 0 to 1 with at most three decimals, such as 0.5", s)

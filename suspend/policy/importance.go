@@ -77,7 +77,7 @@ func (i Importance) Name() string {
 	if i.Key != "" {
 		return "key " + strconv.Quote(i.Key)
 	}
-	return i.Selector.String()
+	return i.String()
 }
 
 func (d *Document) addImportance(i Importance) {

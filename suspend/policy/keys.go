@@ -225,7 +225,7 @@ func readDeadline(r *Rule, s string) (err error) {
 
 func readWeight(r *Rule, s string) error {
 	n, err := parseWhole(s, 1, MaxWeight)
-	r.Weight = uint16(n) //nolint:gosec // at most MaxWeight
+	r.Weight = uint16(n)
 	return err
 }
 

@@ -100,7 +100,7 @@ func (p *parser) document(n *yaml.Node) {
 				p.fault(value, name, "is %s, this program reads version %d", show(value), Version)
 			}
 		case "cost":
-			p.doc.cost = CostUnit(p.single(key, value).oneOf(name, costNames[:])) //nolint:gosec // an index of costNames
+			p.doc.cost = CostUnit(p.single(key, value).oneOf(name, costNames[:]))
 		case "default_level":
 			p.doc.level, p.doc.levelSet = p.single(key, value).level(name), true
 		case "broker":

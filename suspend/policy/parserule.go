@@ -201,7 +201,7 @@ func (p *parser) importance(n *yaml.Node, path string) {
 		e.whole("names a key beside a user or a model; a key's level holds for all that is sent with it")
 	case i.Key == "" && i.Selector == Selector{}:
 		e.whole("names no user, model or key; for all that is named nowhere, there is default_level")
-	case p.once(n, "importance "+strconv.Quote(i.Key)+i.Selector.String(), path, i.Name()+" "):
+	case p.once(n, "importance "+strconv.Quote(i.Key)+i.String(), path, i.Name()+" "):
 		p.doc.addImportance(i)
 	}
 }

@@ -52,7 +52,7 @@ func (p *parser) signal(n *yaml.Node, path string) {
 		Interval:  e.duration("interval", MinInterval, MaxInterval, defaultInterval),
 		Floor:     e.fraction("floor", defaultFloor),
 		WhenStale: e.fraction("when_stale", defaultWhenStale),
-		Aggregate: Aggregate(e.oneOf("aggregate", aggregateNames[:])), //nolint:gosec // an index of aggregateNames
+		Aggregate: Aggregate(e.oneOf("aggregate", aggregateNames[:])),
 		File:      p.file, Line: n.Line,
 	}
 	s.StaleAfter = e.duration("stale_after", MinInterval, MaxFor, staleIntervals*s.Interval)

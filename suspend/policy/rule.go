@@ -90,7 +90,7 @@ func (r *Rule) Name() string {
 		return "broker"
 	case Cells, Rows, Columns:
 	}
-	return r.Selector.String()
+	return r.String()
 }
 
 // compare orders rules by section, level and name: the order in which a document is listed.

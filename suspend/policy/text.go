@@ -32,7 +32,7 @@ type Text struct {
 
 // Text is the rule in the words of a document.
 func (r Rule) Text() Text {
-	t := r.Limits.text(r.Sets)
+	t := r.text(r.Sets)
 	t.User, t.Model, t.Shadow = r.User, r.Model, r.Shadow
 	if r.Section != Cells {
 		t.Section = r.Section.String()

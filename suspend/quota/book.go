@@ -46,7 +46,7 @@ func (l *Ledger) open(t suspend.Target) *account {
 // are opened if create says so.
 func (l *Ledger) path(now time.Time, p suspend.Place, create bool) path {
 	var found path
-	for scope := suspend.Bucket; scope < scopes; scope++ {
+	for scope := range suspend.Scope(scopes) {
 		t, ok := p.Target(scope)
 		if !ok {
 			continue

@@ -42,7 +42,7 @@ broker: {quota: 25/s, in_flight: 4}
 			if ticket, ok := d.try(a); ok {
 				delete(since, p.Bucket)
 				out = append(out, running{p, ticket})
-				for scope := suspend.Bucket; scope < scopes; scope++ {
+				for scope := range suspend.Scope(scopes) {
 					target, _ := p.Target(scope)
 					went[target] = append(went[target], event{d.now, a.Cost.Requests})
 				}

@@ -192,7 +192,7 @@ func (l *Ledger) freed(now time.Time, accounts *path) {
 		}
 		if a.parked {
 			if g, closed := a.binds(now); closed {
-				l.park(now, a, g.Until)
+				l.park(a, g.Until)
 			} else {
 				l.unpark(now, a)
 				l.opened = append(l.opened, a.target())

@@ -61,7 +61,7 @@ func (d *desk) tick() {
 
 // kept is whether the machine would not even ask.
 func (d *desk) kept(p suspend.Place) bool {
-	for scope := suspend.Bucket; scope < scopes; scope++ {
+	for scope := range suspend.Scope(scopes) {
 		if t, ok := p.Target(scope); ok && (d.shut[t] || d.parked[t]) {
 			return true
 		}

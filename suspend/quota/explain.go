@@ -12,7 +12,7 @@ import (
 func (l *Ledger) Explain(now time.Time, p suspend.Place) []Line {
 	l.observe(now)
 	var lines []Line
-	for scope := suspend.Bucket; scope < scopes; scope++ {
+	for scope := range suspend.Scope(scopes) {
 		t, ok := p.Target(scope)
 		if !ok {
 			continue

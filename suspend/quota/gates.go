@@ -41,7 +41,7 @@ func (l *Ledger) Narrow(now time.Time, p suspend.Place) (Gate, bool) {
 	if !at.parked {
 		l.held[at.scope][kindOf(g.Limit)]++
 	}
-	l.park(now, at, g.Until)
+	l.park(at, g.Until)
 	return g, true
 }
 
@@ -58,7 +58,7 @@ func kindOf(name string) kind {
 }
 
 // park notes that buckets wait at an account until an instant, or (zero) until something of it is freed.
-func (l *Ledger) park(now time.Time, a *account, until time.Time) {
+func (l *Ledger) park(a *account, until time.Time) {
 	a.parked = true
 	if until.IsZero() {
 		l.disarm(a)
@@ -99,7 +99,7 @@ func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 	cost := a.Cost.normal()
 	var g Gate
 	var of *account
-	for scope := suspend.Bucket; scope < scopes; scope++ {
+	for scope := range suspend.Scope(scopes) {
 		t, ok := a.Place.Target(scope)
 		if !ok || l.unlimited != nil {
 			continue
@@ -129,7 +129,7 @@ func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 		g.Target = cell
 		at := l.open(cell)
 		l.refresh(now, at, a.Place)
-		l.park(now, at, g.Until)
+		l.park(at, g.Until)
 	}
 	return l.refuse(g), false
 }

@@ -170,7 +170,7 @@ func (l *Ledger) NeedsCost(p suspend.Place) bool {
 	if l.unlimited != nil {
 		return false
 	}
-	for scope := suspend.Bucket; scope < scopes; scope++ {
+	for scope := range suspend.Scope(scopes) {
 		if t, ok := p.Target(scope); ok && l.resolutionOf(t, p).counts {
 			return true
 		}

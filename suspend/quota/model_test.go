@@ -50,7 +50,7 @@ func (m *model) limits(t suspend.Target) policy.Limits {
 }
 
 func (m *model) targets(p suspend.Place) (list []suspend.Target) {
-	for scope := suspend.Bucket; scope < scopes; scope++ {
+	for scope := range suspend.Scope(scopes) {
 		t, _ := p.Target(scope)
 		list = append(list, t)
 		if m.states[t] == nil {

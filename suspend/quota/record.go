@@ -129,21 +129,21 @@ func checkRecord(b []byte) (rests time.Time, err error) {
 	}
 	r := reader{b: b[1:]}
 	rests = time.Unix(0, r.int())
-	var seen [kinds]bool
+	seen := make(map[kind]bool, kinds)
 	for n := r.byte(); n > 0 && !r.bad; n-- {
-		k := r.byte()
-		if k >= byte(kinds) || seen[k] {
-			return rests, fmt.Errorf("%w: kind %d", ErrRecord, k)
+		k := kind(r.byte())
+		if k >= kinds || seen[k] {
+			return rests, fmt.Errorf("%w: kind %d", ErrRecord, uint8(k))
 		}
 		seen[k] = true
-		if kind(k) == kindLearned {
+		if k == kindLearned {
 			r.int()
 			r.int()
 			continue
 		}
-		m := blank(kind(k))
+		m := blank(k)
 		if m == nil {
-			return rests, fmt.Errorf("%w: kind %d", ErrRecord, k)
+			return rests, fmt.Errorf("%w: kind %d", ErrRecord, uint8(k))
 		}
 		m.load(&r)
 	}

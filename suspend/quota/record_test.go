@@ -196,7 +196,7 @@ func FuzzRecord(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l := New(doc)
 		p := place("a", "m", 1)
-		for scope := suspend.Bucket; scope < scopes; scope++ {
+		for scope := range suspend.Scope(scopes) {
 			target, _ := p.Target(scope)
 			_ = l.Restore(start, Record{target, data})
 		}

@@ -115,7 +115,7 @@ func (p *paced[L, S]) load(r *reader) {
 		for i := range s.Used {
 			n := r.count()
 			r.check(n <= math.MaxUint32)
-			s.Used[i] = uint32(n) //nolint:gosec // checked above
+			s.Used[i] = uint32(n)
 		}
 	case *limit.TokenWindowState:
 		s.At = r.int()

@@ -47,7 +47,7 @@ func (l *Ledger) opens(now time.Time, a *account) bool {
 	// A row may have been charged again meanwhile. Under another policy only its buckets can tell.
 	if a.res != nil && a.res.gen == l.gen {
 		if g, closed := a.binds(now); closed {
-			l.park(now, a, g.Until)
+			l.park(a, g.Until)
 			return false
 		}
 	}

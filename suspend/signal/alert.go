@@ -113,7 +113,7 @@ func decode(body []byte, v any) error {
 func summary(annotations map[string]string) string {
 	for _, name := range []string{"summary", "description", "message"} {
 		if text := annotations[name]; text != "" {
-			return cut(text, MaxReasonBytes)
+			return cut(text)
 		}
 	}
 	return ""

@@ -188,7 +188,6 @@ func TestBoardProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var lazy, eager Board
 		now := noon
-		last := int64(Full)
 		for range rapid.IntRange(1, 40).Draw(t, "events") {
 			source := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "source")
 			switch rapid.IntRange(0, 3).Draw(t, "event") {
@@ -204,7 +203,7 @@ func TestBoardProperties(t *testing.T) {
 				lazy.Drop(now, m1, source)
 				eager.Drop(now, m1, source)
 			}
-			last, _ = eager.Factor(now, m1)
+			last, _ := eager.Factor(now, m1)
 			until := now.Add(durations(t))
 			for now.Before(until) {
 				was, next := eager.Factor(now, m1)

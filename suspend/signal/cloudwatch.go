@@ -34,7 +34,7 @@ const stateTime = "2006-01-02T15:04:05.999-0700"
 func ParseCloudWatch(message string, sent time.Time) (a Alert, known bool, err error) {
 	var c cloudWatch
 	if err := decode([]byte(message), &c); err != nil {
-		return Alert{}, false, fmt.Errorf("Message: %w", err)
+		return Alert{}, false, fmt.Errorf("Message: %w", err) //nolint:staticcheck // the field's own name
 	}
 	if c.AlarmName == "" {
 		return Alert{}, false, fmt.Errorf("%w: Message.AlarmName: is missing", ErrAlert)
@@ -50,7 +50,7 @@ func ParseCloudWatch(message string, sent time.Time) (a Alert, known bool, err e
 	if err != nil || changed.After(sent) {
 		changed = sent
 	}
-	a = Alert{Summary: cut(c.NewStateReason, MaxReasonBytes), Starts: changed, Changed: changed, Resolved: c.NewStateValue == "OK"}
+	a = Alert{Summary: cut(c.NewStateReason), Starts: changed, Changed: changed, Resolved: c.NewStateValue == "OK"}
 	if a.Resolved {
 		a.Ends = changed
 	}

@@ -88,7 +88,7 @@ func (s Signal) Outdates(a Alert) bool { return s.At.After(a.Changed) && !a.Chan
 func (a Alert) reason() string {
 	name := a.Labels["alertname"]
 	if name == "" || a.Summary == "" {
-		return cut(name+a.Summary, MaxReasonBytes)
+		return cut(name + a.Summary)
 	}
-	return cut(name+": "+a.Summary, MaxReasonBytes)
+	return cut(name + ": " + a.Summary)
 }

@@ -127,7 +127,7 @@ func (s Signal) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(wire{
 		Scope: s.Target.Scope.String(), Name: s.Target.Name, Source: s.Source, Kind: s.Kind.String(),
-		Permille: s.Permille, Default: s.Default, At: s.At.UTC(), Until: s.Until.UTC(), Reason: cut(s.Reason, MaxReasonBytes),
+		Permille: s.Permille, Default: s.Default, At: s.At.UTC(), Until: s.Until.UTC(), Reason: cut(s.Reason),
 	})
 }
 
@@ -150,7 +150,7 @@ func (s *Signal) UnmarshalJSON(data []byte) error {
 	}
 	read := Signal{
 		Target: suspend.Target{Scope: scope, Name: w.Name}, Source: w.Source, Permille: w.Permille, Default: w.Default,
-		At: w.At, Until: w.Until, Kind: kind, Reason: cut(w.Reason, MaxReasonBytes),
+		At: w.At, Until: w.Until, Kind: kind, Reason: cut(w.Reason),
 	}
 	if err := read.Validate(); err != nil {
 		return err
@@ -159,12 +159,13 @@ func (s *Signal) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// cut shortens text to at most n bytes, between two characters, and makes it UTF-8.
-func cut(text string, n int) string {
+// cut shortens a text for people to MaxReasonBytes, between two characters, and makes it UTF-8.
+func cut(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= n {
+	if len(text) <= MaxReasonBytes {
 		return text
 	}
+	n := MaxReasonBytes
 	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}

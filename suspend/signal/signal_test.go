@@ -87,7 +87,7 @@ func TestSignalRoundTrip(t *testing.T) {
 		if err := json.Unmarshal(b, &got); err != nil {
 			t.Fatalf("%v: %s", err, b)
 		}
-		s.Reason = cut(s.Reason, MaxReasonBytes)
+		s.Reason = cut(s.Reason)
 		if got != s || len(s.Reason) > MaxReasonBytes {
 			t.Fatalf("%+v, want %+v", got, s)
 		}

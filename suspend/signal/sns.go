@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -232,10 +233,5 @@ func madeOutToSNS(cert *x509.Certificate) bool {
 	if len(cert.DNSNames) == 0 {
 		return snsName.MatchString(cert.Subject.CommonName)
 	}
-	for _, name := range cert.DNSNames {
-		if snsName.MatchString(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cert.DNSNames, snsName.MatchString)
 }
