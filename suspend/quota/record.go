@@ -129,13 +129,13 @@ func checkRecord(b []byte) (rests time.Time, err error) {
 	}
 	r := reader{b: b[1:]}
 	rests = time.Unix(0, r.int())
-	seen := make(map[kind]bool, kinds)
+	var seen uint16 // a bit for each kind; a map would be one for each record of a restart
 	for n := r.byte(); n > 0 && !r.bad; n-- {
 		k := kind(r.byte())
-		if k >= kinds || seen[k] {
+		if k >= kinds || seen&(1<<k) != 0 {
 			return rests, fmt.Errorf("%w: kind %d", ErrRecord, uint8(k))
 		}
-		seen[k] = true
+		seen |= 1 << k
 		if k == kindLearned {
 			r.int()
 			r.int()
