@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 // Store is where a Poller reads and publishes signals; *Signals is one.
 type Store interface {
 	Get(target suspend.Target, source string) (signal.Signal, bool)
+	All() []signal.Signal
 	Publish(ctx context.Context, s signal.Signal) error
 	Clear(ctx context.Context, target suspend.Target, source string) error
 }
@@ -88,6 +90,7 @@ func (p *Poller) Run(ctx context.Context) error {
 
 // apply starts a worker for each new signal and ends those of signals that are gone or different.
 func (p *Poller) apply(ctx context.Context, specs []policy.Signal) {
+	defer p.takeBack(ctx, specs)
 	wanted := make(map[string]policy.Signal, len(specs))
 	for _, spec := range specs {
 		spec.File, spec.Line = "", 0 // where it stands makes no difference
@@ -116,6 +119,28 @@ func (p *Poller) apply(ctx context.Context, specs []policy.Signal) {
 		p.mu.Lock()
 		p.workers[name] = w
 		p.mu.Unlock()
+	}
+}
+
+// takeBack clears what some poller has published before and none will publish any more: the policy lost the signal, or it
+// scales something else now, while that poller was dead. A polled signal has no end of its own, so it would hold its target at the
+// default for ever.
+func (p *Poller) takeBack(ctx context.Context, specs []policy.Signal) {
+	of := make(map[string]policy.Scaled, len(specs))
+	for _, spec := range specs {
+		of[sourceOf(spec)] = spec.Of
+	}
+	for _, s := range p.opts.Signals.All() {
+		if s.Kind != signal.Poll || !strings.HasPrefix(s.Source, sourcePrefix) {
+			continue
+		}
+		scaled, ok := of[s.Source]
+		if ok && (scaled.By != "" && s.Target.Scope == suspend.Column || scaled.By == "" && s.Target == targetOf(scaled)) {
+			continue
+		}
+		if err := p.opts.Signals.Clear(ctx, s.Target, s.Source); err != nil {
+			p.opts.Logger.Warn("load signal could not be taken back", "source", s.Source, "target", s.Target, "error", err)
+		}
 	}
 }
 

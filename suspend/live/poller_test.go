@@ -1,12 +1,15 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,6 +90,14 @@ func (m *memory) Get(target suspend.Target, source string) (signal.Signal, bool)
 	return s, ok
 }
 
+func (m *memory) All() []signal.Signal {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.SortedFunc(maps.Values(m.signals), func(a, b signal.Signal) int {
+		return cmp.Or(cmp.Compare(a.Target.Name, b.Target.Name), cmp.Compare(a.Source, b.Source))
+	})
+}
+
 func (m *memory) Publish(_ context.Context, s signal.Signal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,6 +143,7 @@ type journal struct {
 type line struct {
 	at      time.Time
 	message string
+	failure string // its attribute error
 }
 
 func (j *journal) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
@@ -140,7 +152,14 @@ func (j *journal) WithGroup(string) slog.Handler                { return j }
 func (j *journal) Handle(_ context.Context, r slog.Record) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.lines = append(j.lines, line{at: r.Time, message: r.Message})
+	l := line{at: r.Time, message: r.Message}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "error" {
+			l.failure = a.Value.String()
+		}
+		return true
+	})
+	j.lines = append(j.lines, l)
 	return nil
 }
 

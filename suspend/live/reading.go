@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"time"
 
@@ -91,6 +92,9 @@ func readings(samples []signal.Sample, spec policy.Signal) (map[suspend.Target]f
 		v, err := aggregate(spec.Aggregate, group)
 		if err != nil {
 			return nil, err
+		}
+		if math.IsInf(v, 0) { // no single sample is
+			return nil, fmt.Errorf("the %v of %d samples of %s is over the largest number", spec.Aggregate, len(group), spec.Series)
 		}
 		values[target] = v
 	}

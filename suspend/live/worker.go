@@ -33,7 +33,11 @@ type worker struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	mute bool // that nothing can be published was logged; owned by the worker's goroutine
+	began time.Time // immutable
+
+	mute    bool  // that nothing can be published was logged; owned by the worker's goroutine, as the following
+	unread  bool  // it was reported that no page was read yet that would name a target
+	failure error // of the last poll; nil if it gave a reading
 
 	mu       sync.Mutex // guards the following fields; the worker's goroutine alone changes them
 	targets  map[suspend.Target]*track
@@ -58,13 +62,24 @@ func startWorker(ctx context.Context, opts *PollerOptions, spec policy.Signal) (
 	ctx, cancel := context.WithCancel(ctx)
 	w := &worker{
 		spec: spec, reader: r, store: opts.Signals, log: opts.Logger.With("signal", spec.Name),
-		cancel: cancel, done: make(chan struct{}), targets: make(map[suspend.Target]*track),
+		cancel: cancel, done: make(chan struct{}), targets: make(map[suspend.Target]*track), began: time.Now(),
 	}
 	if spec.Of.By == "" {
-		w.targets[targetOf(spec.Of)] = &track{permille: signal.Full, since: time.Now()}
+		w.targets[targetOf(spec.Of)] = &track{permille: signal.Full, since: w.began}
+	} else {
+		w.adopt()
 	}
 	go w.run(ctx) // ends with ctx; stop waits for it
 	return w, nil
+}
+
+// adopt takes over the targets that another poller has found by the label: should the page be gone now, somebody has to say so.
+func (w *worker) adopt() {
+	for _, s := range w.store.All() {
+		if s.Source == w.source() && s.Target.Scope == suspend.Column && len(w.targets) < maxTargets {
+			w.targets[s.Target] = &track{permille: signal.Full, since: w.began}
+		}
+	}
 }
 
 func (w *worker) stop() {
@@ -81,8 +96,13 @@ func (w *worker) clear(ctx context.Context) {
 	}
 }
 
-// source is who publishes the signal: the same in each process, for they say the same.
-func (w *worker) source() string { return "poll/" + w.spec.Name }
+// sourcePrefix begins the source of every polled signal.
+const sourcePrefix = "poll/"
+
+// sourceOf is who publishes a signal: the same in each process, for they say the same.
+func sourceOf(spec policy.Signal) string { return sourcePrefix + spec.Name }
+
+func (w *worker) source() string { return sourceOf(w.spec) }
 
 func (w *worker) run(ctx context.Context) {
 	defer close(w.done)
@@ -119,6 +139,7 @@ func (w *worker) poll(ctx context.Context) time.Time {
 		w.failures++
 	}
 	w.mu.Unlock()
+	w.failure = err
 	if err != nil {
 		w.log.Debug("load signal not read", "error", err)
 		return began.Add(w.spec.Interval / 2)
@@ -172,6 +193,7 @@ func (w *worker) take(ctx context.Context, now time.Time, target suspend.Target,
 // review reports what has become stale or is back, and returns when there is something to do again: next or earlier.
 func (w *worker) review(ctx context.Context, next time.Time) time.Time {
 	now := time.Now().Round(0)
+	next = w.reviewUnread(now, next)
 	for target, t := range w.targets { // no lock: this goroutine alone writes
 		latest, published := w.latest(now, target, t)
 		due := latest.Add(w.spec.Interval * 7 / 4)
@@ -189,7 +211,7 @@ func (w *worker) review(ctx context.Context, next time.Time) time.Time {
 			w.log.Info("load signal is back, another process reads it", "target", target)
 			continue
 		}
-		w.log.Warn("load signal stale", "target", target, "last_read", latest, "when_stale_permille", w.spec.WhenStale)
+		w.warnStale("target", target, "last_read", latest, "when_stale_permille", w.spec.WhenStale)
 		if !published { // nobody ever read it; say so, or the target would count as at rest
 			w.publish(ctx, signal.Signal{
 				Target: target, Source: w.source(), Permille: w.spec.WhenStale, Default: w.spec.WhenStale,
@@ -198,6 +220,40 @@ func (w *worker) review(ctx context.Context, next time.Time) time.Time {
 		}
 	}
 	return next
+}
+
+// reviewUnread reports a signal of which nobody knows what it scales, as no page was read that would name it.
+func (w *worker) reviewUnread(now, next time.Time) time.Time {
+	due := w.began.Add(w.spec.Interval * 7 / 4)
+	switch {
+	case len(w.targets) > 0:
+		if w.unread {
+			w.unread = false
+			w.log.Info("load signal is back")
+		}
+	case w.unread:
+	case now.Before(due):
+		return earliest(next, due)
+	default:
+		w.unread = true
+		w.warnStale("target", "unknown: no page was read that names one in "+w.spec.Of.By)
+	}
+	return next
+}
+
+// warnStale says why, if this process knows.
+func (w *worker) warnStale(attrs ...any) {
+	if w.failure != nil {
+		attrs = append(attrs, "error", w.failure)
+	}
+	w.log.Warn("load signal stale", attrs...)
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // latest is when anybody last read the target, or when this process began to try; published says whether there is a signal.
