@@ -84,9 +84,12 @@ func (l *Ledger) refresh(now time.Time, a *account, p suspend.Place) {
 	}
 	x := a.more()
 	x.next = next
-	if permille != x.factor {
+	if was := x.factor; permille != was {
 		a.scale(now, permille)
 		l.touch(a)
+		if permille > was {
+			l.rejoin(now, a, l.lookAgain)
+		}
 	}
 }
 

@@ -164,6 +164,9 @@ func (l *Ledger) Free(now time.Time, p suspend.Place, t Ticket, s Settlement) []
 		a.settle(now, amount)
 		a.running = max(a.running-1, 0)
 		l.touch(a)
+		if delta.Requests < 0 {
+			l.rejoin(now, a, l.reopen)
+		}
 	}
 	if output, ok := t.output(s); ok && accounts[suspend.Bucket] != nil {
 		accounts[suspend.Bucket].learn(now, output)

@@ -72,6 +72,7 @@ func (l *Ledger) park(a *account, until time.Time) {
 func (l *Ledger) unpark(now time.Time, a *account) {
 	if a.parked {
 		a.parked = false
+		l.alone.leave(a)
 		l.disarm(a)
 		l.retire(now, a)
 	}
@@ -93,7 +94,7 @@ func (l *Ledger) disarm(a *account) {
 }
 
 // Fits asks the limits whose answer depends on what the ask costs: fixed windows, of all scopes. If one has no room, the
-// bucket waits at the gate of its own cell until the window ends, as others that cost less may still pass.
+// bucket waits at the gate of its own cell until the window ends or has room again, as others that cost less may still pass.
 func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 	l.observe(now)
 	cost := a.Cost.normal()
@@ -130,6 +131,9 @@ func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 		at := l.open(cell)
 		l.refresh(now, at, a.Place)
 		l.park(at, g.Until)
+		if at != of {
+			l.alone.join(at, of, cost.Requests)
+		}
 	}
 	return l.refuse(g), false
 }

@@ -35,6 +35,7 @@ type Ledger struct {
 	squeezes []squeeze
 
 	gates, rest deadline.Heap[*account]
+	alone       alone
 	again       []*account // to come out of Due at once
 	dirty       []*account // touched since Dirty was called
 	opened      []suspend.Target

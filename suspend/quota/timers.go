@@ -52,6 +52,7 @@ func (l *Ledger) opens(now time.Time, a *account) bool {
 		}
 	}
 	a.parked = false
+	l.alone.leave(a)
 	l.retire(now, a)
 	return true
 }
