@@ -180,10 +180,11 @@ func TestRowGateWithoutResumeStarves(t *testing.T) {
 		b.Park(thin, row)
 		went, open := 0, false
 		for turn := range 20_000 {
-			if turn%50 == 0 { // it opens for two turns in fifty
+			switch turn % 50 { // it opens for two turns in fifty
+			case 0:
 				open = true
 				b.Open(row, back)
-			} else if turn%50 == 2 {
+			case 2:
 				open = false
 			}
 			e := b.Next()

@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -119,7 +120,7 @@ func (f *feedPage) start() {
 	go func() { served <- server.Serve(ln) }()
 	f.stop = func() { // again: does nothing
 		_ = server.Close()
-		if err, ok := <-served; ok && err != http.ErrServerClosed {
+		if err, ok := <-served; ok && !errors.Is(err, http.ErrServerClosed) {
 			f.t.Error(err)
 		}
 		close(served)

@@ -25,11 +25,6 @@ type Effects struct {
 	Counters Counters
 }
 
-// Empty is whether nothing happened that anybody has to hear of.
-func (e *Effects) Empty() bool {
-	return len(e.Writes) == 0 && len(e.Deliveries) == 0 && len(e.EmptyPulls) == 0 && len(e.Notices) == 0 && len(e.Discards) == 0
-}
-
 // Delivery is the answer to a poll: one message or more, each of another bucket.
 type Delivery struct {
 	Waiter *Waiter

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/readyset"
@@ -50,8 +51,8 @@ func (m *Machine) openNarrow(now time.Time, g *group, t suspend.Target) {
 		}
 		m.arrange(now, c)
 	})
-	for i := len(lost) - 1; i >= 0; i-- {
-		m.offer(lost[i])
+	for _, c := range slices.Backward(lost) {
+		m.offer(c)
 	}
 	clear(lost)
 	m.lost = lost[:0]

@@ -85,16 +85,6 @@ func (m *Machine) BucketInfo(now time.Time, name string) (BucketInfo, bool) {
 	return m.info(now, b), true
 }
 
-// EachBucket calls f for the resident buckets, in no order, until it returns false.
-// f must not cause events.
-func (m *Machine) EachBucket(now time.Time, f func(BucketInfo) bool) {
-	for _, b := range m.byName {
-		if !f(m.info(now, b)) {
-			return
-		}
-	}
-}
-
 func (m *Machine) info(now time.Time, b *bucket) BucketInfo {
 	info := BucketInfo{State: b.state(), Queued: int(b.live)}
 	for c := b.first; c != nil; c = c.sibling {
