@@ -198,3 +198,21 @@ func TestBucketInfo(t *testing.T) {
 		t.Fatalf("a bucket that nobody made: %+v", info)
 	}
 }
+
+// A message that is settled everywhere and kept by an older one is not purged, whichever group has the older one out.
+func TestPurgeCountsWhatWaited(t *testing.T) {
+	for slow := GroupID(1); slow <= 2; slow++ {
+		two := GroupConfig{Name: "two", ID: 2, Wildcard: true, InFlight: 2}
+		one := wild
+		one.InFlight = 2
+		r := newRig(t, TopicConfig{}, one, two)
+		r.send("a", messages(2)...)
+		fast := 3 - slow
+		r.ack(r.one(fast, "c"), r.one(fast, "c"))
+		r.one(slow, "c")
+		r.ack(r.one(slow, "c"))
+		if n := r.m.Purge(r.now, "a"); n != 0 {
+			t.Errorf("group %d has the first out: purged %d, and nothing waits", slow, n)
+		}
+	}
+}

@@ -110,6 +110,11 @@ func (b *bucket) settledEverywhere(from, to Offset) int {
 	if c == nil {
 		return 0
 	}
+	for other := c.sibling; other != nil; other = other.sibling {
+		if other.floor < c.floor {
+			c = other // none is below the lowest floor, and its window has all that are above
+		}
+	}
 	n := 0
 	for off := max(from, c.floor); off < min(to, c.next()); off++ {
 		if b.isSettled(off) {
