@@ -22,6 +22,8 @@ const (
 	maxLineBytes = 64 << 10
 	maxCost      = 1_000_000_000
 	maxSpan      = 31 * 24 * time.Hour
+	firstYear    = 1970
+	lastYear     = 2200
 )
 
 // ErrTrace is wrapped by every fault of a trace; the error names line and field.
@@ -170,8 +172,11 @@ func parseLine(text []byte) (Request, error) {
 
 // check refuses what the machine could not take.
 func (q Request) check() error {
-	if q.Time.IsZero() {
+	switch y := q.Time.Year(); {
+	case q.Time.IsZero():
 		return errors.New("time: is missing")
+	case y < firstYear || y >= lastYear: // instants are kept in nanoseconds, which reach to 2262
+		return fmt.Errorf("time: %v is outside the years %d to %d", q.Time, firstYear, lastYear-1)
 	}
 	if err := lite.CheckUser(q.User); err != nil {
 		return fmt.Errorf("user: %w", err)

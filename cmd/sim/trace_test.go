@@ -44,6 +44,8 @@ func TestReadTraceNamesLineAndField(t *testing.T) {
 		`{"user": "a", "model": "m"}`:                                                                "line 1: time: is missing",
 		`{"time": 0, "user": "", "model": "m"}`:                                                      "line 1: user: ",
 		"\n" + `{"time": 0, "user": "a", "model": "*"}`:                                              "line 2: model: ",
+		`{"time": "9999-11-30T11:03:43Z", "user": "a", "model": "m"}`:                                "time: 9999-11-30 11:03:43 +0000 UTC is outside the years",
+		`{"time": "1969-11-30T11:03:43Z", "user": "a", "model": "m"}`:                                "time: 1969-11-30 11:03:43 +0000 UTC is outside the years",
 		`{"time": -1, "user": "a", "model": "m"}`:                                                    "time: -1",
 		`{"time": "noon", "user": "a", "model": "m"}`:                                                `time: "noon"`,
 		`{"time": 0, "user": "a", "model": "m", "cost": -1}`:                                         "cost: -1 is outside",
