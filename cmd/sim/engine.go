@@ -9,6 +9,7 @@ import (
 	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/limit"
 	"github.com/penstockmq/penstock/suspend/policy"
 	"github.com/penstockmq/penstock/suspend/quota"
 )
@@ -264,9 +265,10 @@ func (e *engine) complete(c completion) error {
 	return nil
 }
 
+// settlement is what is told of a request that its model answered, as all of a trace are.
 func settlement(q *Request) quota.Settlement {
 	return quota.Settlement{
 		Outcome: quota.Used, Tokens: q.InputTokens + q.OutputTokens, OutputTokens: q.OutputTokens,
-		Latency: time.Duration(q.ServiceTime),
+		Feedback: limit.Good, Latency: time.Duration(q.ServiceTime),
 	}
 }

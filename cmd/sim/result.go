@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -81,12 +82,12 @@ func (e *engine) result() *Result {
 	r.Left = r.Requests - r.Served - r.Limited - r.Dead
 	r.SpanS, r.Wait = end.Sub(first).Seconds(), all.waiting()
 	var shares []float64
-	for name, t := range users {
+	for _, name := range slices.Sorted(maps.Keys(users)) { // in this order: a sum of fractions depends on it
+		t := users[name]
 		shares = append(shares, t.share())
 		r.Users = append(r.Users, UserResult{User: name, Requests: t.requests, Served: t.served, Limited: t.limited, Wait: t.waiting()})
 	}
 	r.Fairness = Jain(shares)
-	slices.SortFunc(r.Users, func(a, b UserResult) int { return cmp.Compare(a.User, b.User) })
 	for name, t := range models {
 		use := ModelUse{Model: name, Requests: t.requests, Served: t.served, Limited: t.limited, Wait: t.waiting(), Peak: t.peak()}
 		if r.SpanS > 0 {
