@@ -18,9 +18,10 @@ const (
 	lateStep = 5 * time.Millisecond
 )
 
-// normal is the cost with nothing negative, and at least one request.
+// normal is the cost with nothing negative, no more tokens than a call can use, and at least one request.
 func (c Cost) normal() Cost {
-	return Cost{Requests: max(c.Requests, 1), Tokens: max(c.Tokens, 0), Output: min(max(c.Output, 0), max(c.Tokens, 0)), BytesIn: max(c.BytesIn, 0)}
+	tokens := min(max(c.Tokens, 0), MaxTokens)
+	return Cost{Requests: max(c.Requests, 1), Tokens: tokens, Output: min(max(c.Output, 0), tokens), BytesIn: max(c.BytesIn, 0)}
 }
 
 // Charge charges everything that applies to an ask, at once and whatever is open: to have asked Narrow and Fits, and to
@@ -145,8 +146,8 @@ func (l *Ledger) Free(now time.Time, p suspend.Place, t Ticket, s Settlement) []
 	}
 	p.Level = min(t.Level, levels-1)
 	accounts := l.path(now, p, false)
-	delta := t.correction(s)
-	bytesOut := max(s.BytesOut, 0)
+	s = s.believed()
+	delta, bytesOut := t.correction(s), s.BytesOut
 	amount := func(k kind) int64 {
 		if k == kindBytesOut {
 			return bytesOut

@@ -186,7 +186,8 @@ func (l *Ledger) resolutionOf(t suspend.Target, p suspend.Place) *resolved {
 	return l.resolve(t.Scope, p)
 }
 
-// Expect is how many output tokens the next message of a place is expected to cause, of at most maxOutput (0: no bound).
+// Expect is how many output tokens the next message of a place is expected to cause, of at most maxOutput (0: no bound)
+// and MaxExpected.
 func (l *Ledger) Expect(p suspend.Place, maxOutput int64) int64 {
 	var e limit.Estimate
 	if a := l.find(suspend.Target{Scope: suspend.Bucket, Name: p.Bucket}); a != nil {
@@ -195,5 +196,5 @@ func (l *Ledger) Expect(p suspend.Place, maxOutput int64) int64 {
 			e = a.extra.learned
 		}
 	}
-	return e.Expect(maxOutput)
+	return min(e.Expect(maxOutput), MaxExpected)
 }

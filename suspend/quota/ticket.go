@@ -58,6 +58,27 @@ func DecodeTicket(b []byte) (Ticket, error) {
 	return t, nil
 }
 
+// Bounds of what is believed of one call. A number that a broken model or a careless caller makes up would else close a
+// row, and the column of everybody, for as long as it takes to pay it off: years.
+const (
+	// MaxTokens is the most tokens that a call can have used. Of one that says it used more nothing is known: what was
+	// reserved stands.
+	MaxTokens = 1 << 24
+	// MaxExpected is the most output that is reserved for a call, whatever its caller allows. What it uses beyond becomes debt.
+	MaxExpected = 1 << 20
+	// MaxBytesOut is the most bytes that an answer can have.
+	MaxBytesOut = 1 << 36
+)
+
+// believed is what can be true of a settlement.
+func (s Settlement) believed() Settlement {
+	if s.Tokens > MaxTokens || s.OutputTokens > MaxTokens {
+		s.Tokens, s.OutputTokens = -1, -1
+	}
+	s.BytesOut = min(max(s.BytesOut, 0), MaxBytesOut)
+	return s
+}
+
 // correction is what is to be charged beside what the ticket was charged; negative: given back.
 func (t Ticket) correction(s Settlement) Cost {
 	switch s.Outcome {
