@@ -30,6 +30,13 @@ func (n *Node) startNATS() error {
 				n.log.Warn("nats connection lost", "error", err)
 			}
 		}),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			n.log.Warn("nats reports an error", "subject", subject, "error", err)
+		}),
 		nats.ReconnectHandler(func(*nats.Conn) { n.log.Info("nats connection back") }),
 	}
 	needed := n.opts.Parts&(Gateway|Pool) != 0 || n.opts.NATSURL != ""

@@ -16,7 +16,8 @@ func newDemo(env environment) *cobra.Command {
 		Long: "Run everything in one process against a mock model that takes 50 ms. Twelve users burst 40 requests\n" +
 			"at once to one of three models and send one every two seconds to the others; a policy lets 5/s of a\n" +
 			"user and model through, with one exception at 1/s and one user at 20/s. Exit code 1 when a request is\n" +
-			"lost, refused or answered twice, or a pace is missed.",
+			"lost, refused or answered twice, or a pace is missed. It listens on free ports and keeps nothing; of the\n" +
+			"flags of servers only those of logs are used.",
 	}
 	fs := cmd.Flags()
 	addServerFlags(fs, upDefaults())

@@ -27,7 +27,7 @@ func newKeysCreate(env environment) *cobra.Command {
 	fs.String("keys", def.Keys, "key `file`, made if there is none (default keys.yaml in the data folder)")
 	fs.String("data", def.Data, "data `folder`")
 	user := fs.String("user", "", "whose requests they are that come with the key")
-	name := fs.String("name", "", "a note for people, such as where the key is used")
+	name := fs.String("name", "", "name of the key, for people and for the importance rules of a policy")
 	asJSON := addJSONFlag(fs)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		s, err := load(cmd.Flags(), env, def)
