@@ -100,7 +100,8 @@ func newBenchLevels() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "levels", Short: "Show who gives way when a model's capacity is halved for a while",
 		Long: "Four users, one of each level of importance, send the same; the capacity of their model is halved\n" +
-			"after the first phase and returns after the second. The table has what each level got.",
+			"after the first phase and returns after the second. The table has what each level got. A phase takes\n" +
+			"5s to 10m.",
 	}
 	fs := cmd.Flags()
 	var o bench.LevelsOptions
