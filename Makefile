@@ -1,4 +1,4 @@
-# Everything a developer runs. Each target sets up what it needs; Go is enough.
+# Everything a developer runs. Each target sets up what it needs; Go is enough, and a C compiler for the race detector.
 #
 # `make help` prints the targets: the text behind `##` is their documentation.
 

@@ -2,6 +2,8 @@ package bench
 
 import (
 	"bytes"
+	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -92,7 +94,65 @@ func TestScenariosRefuseBadOptions(t *testing.T) {
 	if _, err := RunIsolation(t.Context(), IsolationOptions{Buckets: 5, Throttled: []int{5}}); err == nil {
 		t.Error("isolation: no healthy bucket is left, and it is taken")
 	}
+	for name, run := range map[string]func() error{
+		"pace":     func() error { _, err := RunPace(t.Context(), PaceOptions{Duration: time.Second}); return err },
+		"levels":   func() error { _, err := RunLevels(t.Context(), LevelsOptions{Before: time.Second}); return err },
+		"demand":   func() error { _, err := RunLevels(t.Context(), LevelsOptions{Demand: 60}); return err },
+		"fairness": func() error { _, err := RunFairness(t.Context(), FairnessOptions{Capacity: 1}); return err },
+		"ratio":    func() error { _, err := RunRatio(t.Context(), RatioOptions{Size: 100}); return err },
+	} {
+		if run() == nil {
+			t.Errorf("%s: options out of bounds are taken", name)
+		}
+	}
 	if err := Demo(t.Context(), DemoOptions{Duration: time.Millisecond}); err == nil {
 		t.Error("demo: a millisecond is taken")
+	}
+}
+
+func TestChecksJudge(t *testing.T) {
+	var c Checks
+	c.within("pace", 50.9, 50, 1)
+	c.atMost("p99", 5, 5)
+	c.atLeast("jain", 0.99, 0.99)
+	if !c.OK || c.Err() != nil {
+		t.Errorf("good figures: %+v, %v", c, c.Err())
+	}
+	c.within("pace", 51.1, 50, 1)
+	if c.OK || !errors.Is(c.Err(), ErrChecks) || !strings.Contains(c.Err().Error(), "pace: 51.1, want 50 ± 1") {
+		t.Errorf("a bad figure: %+v, %v", c, c.Err())
+	}
+	c.atMost("later", 1, 2) // does not make good what was bad
+	if c.OK {
+		t.Error("a good check hides a bad one")
+	}
+	c = Checks{}
+	c.atLeast("nothing measured", math.NaN(), 1)
+	if c.OK {
+		t.Error("no figure passes")
+	}
+}
+
+// TestPaceOnVirtualTime has the figures of KIP-599, of a debt, and of calls whose tokens are not known before.
+func TestPaceOnVirtualTime(t *testing.T) {
+	var p Pace
+	if err := p.virtual(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Err(); err != nil {
+		t.Error(err)
+	}
+	if len(p.List) != 5 {
+		t.Errorf("%d checks, want 5: %+v", len(p.List), p.List)
+	}
+}
+
+func TestRatioCountsWhatCallersSee(t *testing.T) {
+	r, err := RunRatio(t.Context(), RatioOptions{Users: 2, Bursts: 1, Size: 12, Every: 2 * time.Second, Rate: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Buckets.Answered != 24 || r.Buckets.Limited != 0 || r.Limiter.Sent != 24 || r.Limiter.Limited+r.Limiter.Answered != 24 || r.Limiter.Failed != 0 {
+		t.Errorf("limiter %+v, buckets %+v", r.Limiter, r.Buckets)
 	}
 }

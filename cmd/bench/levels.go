@@ -94,9 +94,12 @@ func RunLevels(ctx context.Context, o LevelsOptions) (_ *Levels, err error) {
 }
 
 func (o LevelsOptions) check() error {
-	for _, d := range []time.Duration{o.Before, o.Short, o.After} {
-		if d < 5*time.Second || d > 10*time.Minute {
-			return fmt.Errorf("phase %v is outside 5s to 10m", d)
+	for _, phase := range []struct {
+		name string
+		d    time.Duration
+	}{{"before", o.Before}, {"short", o.Short}, {"after", o.After}} {
+		if phase.d < 5*time.Second || phase.d > 10*time.Minute {
+			return fmt.Errorf("%s %v is outside 5s to 10m", phase.name, phase.d)
 		}
 	}
 	if o.Demand < 1 || o.Capacity/2 <= 2*o.Demand || o.Capacity/2 >= 4*o.Demand || o.Capacity > 2000 {

@@ -46,6 +46,9 @@ func newRecord(env environment) *cobra.Command {
 			return refusal(answer.Status, b)
 		}
 		if err := save(cmd.OutOrStdout(), *path, answer.Body); err != nil {
+			if cmd.Context().Err() != nil {
+				return nil //nolint:nilerr // told to stop; what was recorded is kept
+			}
 			return err
 		}
 		if lost := answer.Trailer.Get("Penstock-Lost"); lost != "" && lost != "0" {
