@@ -42,11 +42,15 @@ func (l *Ledger) open(t suspend.Target) *account {
 	return a
 }
 
-// path finds the accounts of a place and makes them follow the policy and the signals in force. Those that are missing
-// are opened if create says so.
-func (l *Ledger) path(now time.Time, p suspend.Place, create bool) path {
+// path finds the accounts of a place, from its narrowest scope or, with wide, from its column up, and makes them follow the
+// policy and the signals in force. Those that are missing are opened if create says so.
+func (l *Ledger) path(now time.Time, p suspend.Place, wide, create bool) path {
 	var found path
-	for scope := range suspend.Scope(scopes) {
+	scope := suspend.Bucket
+	if wide {
+		scope = suspend.Column
+	}
+	for ; scope < scopes; scope++ {
 		t, ok := p.Target(scope)
 		if !ok {
 			continue

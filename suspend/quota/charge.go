@@ -32,7 +32,10 @@ func (c Cost) normal() Cost {
 func (l *Ledger) Charge(now time.Time, a Ask) Ticket {
 	l.observe(now)
 	cost := a.Cost.normal()
-	accounts := l.path(now, a.Place, true)
+	// Without any limit nobody asks a cell or row, and an account for each that has a message out would be made and dropped
+	// with every message. What is out when the first limit comes is not counted in its row, then.
+	wide := l.unlimited != nil
+	accounts := l.path(now, a.Place, wide, true)
 	at := l.promised(now, a.Since, &accounts)
 	tokens := l.doc.CostUnit() == policy.Tokens
 	l.floor(now, accounts[suspend.Level], func(k kind) int64 { return k.of(cost) }) // by what is left before
@@ -48,7 +51,7 @@ func (l *Ledger) Charge(now time.Time, a Ask) Ticket {
 			l.rest.Remove(&acc.item)
 		}
 	}
-	t := Ticket{Requests: cost.Requests, BytesIn: cost.BytesIn, Level: level(a.Place), Counted: true}
+	t := Ticket{Requests: cost.Requests, BytesIn: cost.BytesIn, Level: level(a.Place), Counted: true, Wide: wide}
 	if tokens {
 		t.Tokens, t.Output = cost.Tokens, cost.Output
 	}
@@ -145,7 +148,7 @@ func (l *Ledger) Free(now time.Time, p suspend.Place, t Ticket, s Settlement) []
 		return nil
 	}
 	p.Level = min(t.Level, levels-1)
-	accounts := l.path(now, p, false)
+	accounts := l.path(now, p, t.Wide, false)
 	s = s.believed()
 	delta, bytesOut := t.correction(s), s.BytesOut
 	amount := func(k kind) int64 {
@@ -233,7 +236,7 @@ func (l *Ledger) Readmit(now time.Time, p suspend.Place, t Ticket) {
 		return
 	}
 	p.Level = min(t.Level, levels-1)
-	for _, a := range l.path(now, p, true) {
+	for _, a := range l.path(now, p, t.Wide, true) {
 		if a == nil {
 			continue
 		}

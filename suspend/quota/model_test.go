@@ -252,11 +252,19 @@ func (r *run) ask() {
 	}
 	ticket := r.Charge(r.now, a)
 	r.Wide(r.now, p, r.tell)
-	for _, t := range r.m.targets(p) {
+	for _, t := range r.charged(p, ticket) {
 		r.m.charge(r.now, t, a.Cost.Requests, a.Cost.Tokens, 0)
 		r.m.states[t].running++
 	}
 	r.out = append(r.out, out{p, ticket})
+}
+
+// charged are the accounts that know of a message.
+func (r *run) charged(p suspend.Place, t Ticket) []suspend.Target {
+	if t.Wide {
+		return r.m.targets(p)[suspend.Column:]
+	}
+	return r.m.targets(p)
 }
 
 func (r *run) fits(a Ask) bool {
@@ -284,7 +292,7 @@ func (r *run) end() {
 	}
 	r.free(o.p, o.t, s)
 	delta := o.t.correction(s)
-	for _, t := range r.m.targets(o.p) {
+	for _, t := range r.charged(o.p, o.t) {
 		r.m.charge(r.now, t, delta.Requests, delta.Tokens, s.BytesOut)
 		r.m.states[t].running--
 	}

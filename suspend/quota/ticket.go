@@ -22,16 +22,25 @@ type Ticket struct {
 	BytesIn  int64
 	Level    uint8 // the level it was charged to; the bucket's may have changed since
 	Counted  bool  // it is counted in flight
+	// Wide: it was charged while the policy had no limit at all, and its cell and row know nothing of it.
+	Wide bool
 }
+
+// wideBit is Ticket.Wide in the byte of the level.
+const wideBit = 0x80
 
 // Append appends the ticket's encoding; nothing for a ticket that is not counted.
 //
-//	version 1 | level | requests | tokens | output | bytes in     all but the first two as uvarints
+//	version 1 | wideBit, level | requests | tokens | output | bytes in     all but the first two as uvarints
 func (t Ticket) Append(b []byte) []byte {
 	if !t.Counted {
 		return b
 	}
-	b = append(b, ticketVersion, t.Level)
+	at := t.Level
+	if t.Wide {
+		at |= wideBit
+	}
+	b = append(b, ticketVersion, at)
 	for _, n := range [...]int64{t.Requests, t.Tokens, t.Output, t.BytesIn} {
 		b = binary.AppendUvarint(b, uint64(max(n, 0)))
 	}
@@ -47,7 +56,8 @@ func DecodeTicket(b []byte) (Ticket, error) {
 		return Ticket{}, fmt.Errorf("%w: a ticket of version %d, this program reads %d", ErrRecord, b[0], ticketVersion)
 	}
 	r := reader{b: b[1:]}
-	t := Ticket{Level: r.byte(), Counted: true}
+	at := r.byte()
+	t := Ticket{Level: at &^ wideBit, Wide: at&wideBit != 0, Counted: true}
 	t.Requests, t.Tokens, t.Output, t.BytesIn = r.count(), r.count(), r.count(), r.count()
 	if t.Level >= levels || t.Output > t.Tokens {
 		r.bad = true
