@@ -148,9 +148,7 @@ func (o *owner) run() error {
 // the machine act on it, and submits.
 func (o *owner) turn(first command) {
 	t := &turn{now: wall(), batch: o.store.NewBatch()}
-	if first != nil {
-		first.apply(o, t)
-	}
+	// First what holds: whoever was told that a message is stored, and then purges or recalls it, means that message, too.
 	for more := true; more; {
 		select {
 		case h := <-o.held:
@@ -158,6 +156,9 @@ func (o *owner) turn(first command) {
 		default:
 			more = false
 		}
+	}
+	if first != nil {
+		first.apply(o, t)
 	}
 	if o.outstanding < maxTurns {
 		o.drainCommands(t)
@@ -227,10 +228,12 @@ func (o *owner) fail(err error) {
 // which is the order in which they come to hold.
 func (o *owner) commit() {
 	for t := range o.pending {
-		t.err = t.batch.Close()
+		err := t.batch.Close()
+		t.err = err
 		o.observer.Commit(time.Since(t.handed))
-		t.finish(t.err)
+		// The loop is told first: what a sender does when it has heard OK comes behind it.
 		o.held <- t // not full while the loop waits for room in pending
+		t.finish(err)
 	}
 }
 

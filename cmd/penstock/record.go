@@ -47,7 +47,7 @@ func newRecord(env environment) *cobra.Command {
 		}
 		if err := save(cmd.OutOrStdout(), *path, answer.Body); err != nil {
 			if cmd.Context().Err() != nil {
-				return nil //nolint:nilerr // told to stop; what was recorded is kept
+				return nil // told to stop; what was recorded is kept
 			}
 			return err
 		}
