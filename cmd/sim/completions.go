@@ -1,10 +1,12 @@
 package sim
 
 import (
-	"container/heap"
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/suspend/deadline"
 )
 
 // completion is a request that will be done.
@@ -14,48 +16,21 @@ type completion struct {
 	request int
 }
 
-// completions keeps them by their instant, those of one instant in the order of the trace.
-type completions struct{ h completionHeap }
+// completions keeps them by their instant.
+type completions struct{ due deadline.Heap[completion] }
 
-func (c *completions) push(x completion) { heap.Push(&c.h, x) }
-
-func (c *completions) next() (time.Time, bool) {
-	if len(c.h) == 0 {
-		return time.Time{}, false
-	}
-	return c.h[0].at, true
+func (c *completions) push(x completion) {
+	c.due.Set(&deadline.Item[completion]{Value: x}, x.at)
 }
 
-func (c *completions) popDue(now time.Time) (completion, bool) {
-	if len(c.h) == 0 || c.h[0].at.After(now) {
-		return completion{}, false
+func (c *completions) next() (time.Time, bool) { return c.due.Next() }
+
+// popDue takes those whose instant has come, the earliest first; those of one instant are in the order of the trace.
+func (c *completions) popDue(now time.Time) []completion {
+	var done []completion
+	for it := c.due.PopDue(now); it != nil; it = c.due.PopDue(now) {
+		done = append(done, it.Value)
 	}
-	x, ok := heap.Pop(&c.h).(completion)
-	return x, ok
-}
-
-type completionHeap []completion
-
-func (h completionHeap) Len() int { return len(h) }
-
-func (h completionHeap) Less(i, j int) bool {
-	if !h[i].at.Equal(h[j].at) {
-		return h[i].at.Before(h[j].at)
-	}
-	return h[i].request < h[j].request
-}
-
-func (h completionHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-
-func (h *completionHeap) Push(x any) {
-	if c, ok := x.(completion); ok {
-		*h = append(*h, c)
-	}
-}
-
-func (h *completionHeap) Pop() any {
-	old := *h
-	x := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return x
+	slices.SortFunc(done, func(a, b completion) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.request, b.request)) })
+	return done
 }

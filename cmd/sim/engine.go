@@ -109,7 +109,7 @@ func (e *engine) run(ctx context.Context) error {
 			}
 			next++
 		}
-		for c, ok := e.done.popDue(e.now); ok; c, ok = e.done.popDue(e.now) {
+		for _, c := range e.done.popDue(e.now) {
 			if err := e.complete(c); err != nil {
 				return err
 			}

@@ -85,7 +85,7 @@ func (l *limiter) open(a quota.Ask) bool {
 
 // end frees what is done by now.
 func (l *limiter) end() {
-	for c, ok := l.done.popDue(l.now); ok; c, ok = l.done.popDue(l.now) {
+	for _, c := range l.done.popDue(l.now) {
 		r := l.running[c.request]
 		delete(l.running, c.request)
 		l.ledger.Free(c.at, r.place, r.ticket, settlement(&l.trace[c.request]))
