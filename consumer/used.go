@@ -55,22 +55,19 @@ func ledgered(s mq.Settlement) quota.Settlement {
 	if s.InputTokens >= 0 && s.OutputTokens >= 0 {
 		q.Tokens = s.InputTokens + s.OutputTokens
 	}
-	nothing := q.OutputTokens < 0 && q.BytesOut == 0 // has come of it
 	switch s.Outcome {
 	case mq.OutcomeUnknown:
 		q.Outcome = quota.Unknown
 	case mq.OutcomeGood:
 		q.Feedback = limit.Good
 	case mq.OutcomeOverload:
-		q.Feedback = limit.Overload
+		q.Outcome, q.Feedback = q.OfFailure(), limit.Overload
 	case mq.OutcomeTimeout:
 		q.Feedback = limit.Timeout
 	case mq.OutcomeFailed:
+		q.Outcome = q.OfFailure()
 	case mq.OutcomeUnused:
 		q.Outcome = quota.Unsent
-	}
-	if nothing && (s.Outcome == mq.OutcomeOverload || s.Outcome == mq.OutcomeFailed) {
-		q.Outcome = quota.Unused
 	}
 	return q
 }

@@ -156,24 +156,15 @@ func outcomeOf(o penstockv1.Outcome, u quota.Settlement) (quota.Settlement, erro
 	case penstockv1.Outcome_OUTCOME_GOOD:
 		u.Outcome, u.Feedback = quota.Used, limit.Good
 	case penstockv1.Outcome_OUTCOME_OVERLOAD:
-		u.Outcome, u.Feedback = usedOrNot(u), limit.Overload
+		u.Outcome, u.Feedback = u.OfFailure(), limit.Overload
 	case penstockv1.Outcome_OUTCOME_TIMEOUT:
 		u.Outcome, u.Feedback = quota.Used, limit.Timeout
 	case penstockv1.Outcome_OUTCOME_FAILED:
-		u.Outcome = usedOrNot(u)
+		u.Outcome = u.OfFailure()
 	case penstockv1.Outcome_OUTCOME_UNUSED:
 		u.Outcome = quota.Unsent
 	default:
 		return u, refuse(v2.Code_BAD_REQUEST, "outcome %d is unknown", int32(o))
 	}
 	return u, nil
-}
-
-// usedOrNot is the outcome of a request that was refused or broke: it has used something
-// if something has come of it.
-func usedOrNot(u quota.Settlement) quota.Outcome {
-	if u.OutputTokens < 0 && u.BytesOut == 0 {
-		return quota.Unused
-	}
-	return quota.Used
 }

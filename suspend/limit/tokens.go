@@ -1,9 +1,6 @@
 package limit
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // TokenWindow lets through Limit model tokens per Window ("tokens per minute"), where the cost of an ask is known for
 // certain only once its answer has ended. The caller reserves an estimate (Charge(estimate)) and settles it by the
@@ -38,16 +35,7 @@ type TokenWindowState struct {
 }
 
 // Validate reports as ErrInvalid what is out of bounds.
-func (l TokenWindow) Validate() error {
-	switch {
-	case l.Limit < 1 || l.Limit > MaxLimit:
-		return fmt.Errorf("%w: %d tokens per window, it must be from 1 to %d", ErrInvalid, l.Limit, int64(MaxLimit))
-	case l.Window < MinWindow || l.Window > MaxWindow:
-		return fmt.Errorf("%w: a window of %s, it must be from %s to %s", ErrInvalid,
-			short(l.Window), short(MinWindow), short(MaxWindow))
-	}
-	return nil
-}
+func (l TokenWindow) Validate() error { return checkWindow(l.Limit, " tokens", l.Window) }
 
 // Take asks for cost at now and charges it if it passes. The caller keeps the returned state whatever the decision: it
 // also records the clock. An ask of cost 0 always passes. REQUIRES: l is valid.

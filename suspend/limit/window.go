@@ -34,13 +34,16 @@ type WindowState struct {
 }
 
 // Validate reports as ErrInvalid what is out of bounds.
-func (l FixedWindow) Validate() error {
+func (l FixedWindow) Validate() error { return checkWindow(l.Limit, "", l.Window) }
+
+// checkWindow checks n of a unit, empty or with a space before it, per window.
+func checkWindow(n int64, unit string, window time.Duration) error {
 	switch {
-	case l.Limit < 1 || l.Limit > MaxLimit:
-		return fmt.Errorf("%w: %d per window, it must be from 1 to %d", ErrInvalid, l.Limit, int64(MaxLimit))
-	case l.Window < MinWindow || l.Window > MaxWindow:
+	case n < 1 || n > MaxLimit:
+		return fmt.Errorf("%w: %d%s per window, it must be from 1 to %d", ErrInvalid, n, unit, int64(MaxLimit))
+	case window < MinWindow || window > MaxWindow:
 		return fmt.Errorf("%w: a window of %s, it must be from %s to %s", ErrInvalid,
-			short(l.Window), short(MinWindow), short(MaxWindow))
+			short(window), short(MinWindow), short(MaxWindow))
 	}
 	return nil
 }

@@ -80,6 +80,14 @@ const (
 	MaxBytesOut = 1 << 36
 )
 
+// OfFailure is the Outcome of a call that was refused or broke: it has used something if something has come of it.
+func (s Settlement) OfFailure() Outcome {
+	if s.OutputTokens < 0 && s.BytesOut == 0 {
+		return Unused
+	}
+	return Used
+}
+
 // believed is what can be true of a settlement.
 func (s Settlement) believed() Settlement {
 	if s.Tokens > MaxTokens || s.OutputTokens > MaxTokens {
