@@ -197,7 +197,7 @@ func TestTopLevel(t *testing.T) {
 	want := []string{
 		".ci", ".editorconfig", ".gitattributes", ".gitignore", ".golangci.yml",
 		"CHANGELOG.md", "LICENSE", "Makefile", "README.md",
-		"broker", "cmd", "consumer", "gateway", "go.mod", "go.sum", "readyset", "scripts", "suspend", "test",
+		"broker", "cmd", "consumer", "docs", "gateway", "go.mod", "go.sum", "readyset", "scripts", "suspend", "test",
 	}
 	ignored := []string{".git", "bin", "dist", "penstock-data", "penstock.yaml", "keys.yaml", "go.work", "go.work.sum"}
 	entries, err := os.ReadDir("..")
