@@ -44,6 +44,7 @@ var layout = map[string]row{
 	"suspend/deadline": {rank: "0"},
 	"suspend/limit":    {rank: "0"},
 	"broker/lite":      {rank: "0"},
+	"broker/datadir":   {rank: "0"},
 	"suspend": {
 		rank: "1", project: []string{"suspend/deadline", "suspend/limit", "broker/lite"},
 	},
@@ -92,7 +93,7 @@ var layout = map[string]row{
 		modules: append([]string{"golang.org/x/sync"}, client...),
 	},
 	"consumer/reply": {
-		rank: "1'", project: []string{"broker/lite"}, modules: nats,
+		rank: "1'", project: []string{"broker/lite", "broker/datadir"}, modules: nats,
 	},
 	"consumer/forward": {
 		rank: "1'", project: []string{"consumer/mq", "consumer/reply", "broker/lite", "suspend/..."},

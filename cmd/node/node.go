@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -111,10 +110,8 @@ func Start(ctx context.Context, opts Options) (*Node, error) {
 }
 
 func (n *Node) start(ctx context.Context) error {
-	if n.opts.Parts&(Broker|NATS) != 0 {
-		if err := os.MkdirAll(n.opts.Data, 0o700); err != nil {
-			return fmt.Errorf("data folder: %w", err)
-		}
+	if err := n.startData(ctx); err != nil {
+		return err
 	}
 	if err := n.startNATS(); err != nil {
 		return err

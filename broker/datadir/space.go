@@ -1,0 +1,79 @@
+package datadir
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Space is the room on the volume of a folder, in bytes.
+type Space struct {
+	Free  int64 // for this process; what is kept back for root does not count
+	Total int64
+}
+
+// FreeSpace asks the file system of a folder, which must exist.
+func FreeSpace(dir string) (Space, error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return Space{}, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	block := uint64(s.Bsize)                                                                           //nolint:unconvert,gosec // the type differs between systems; never negative
+	return Space{Free: bytesOf(uint64(s.Bavail), block), Total: bytesOf(uint64(s.Blocks), block)}, nil //nolint:unconvert // as above
+}
+
+func bytesOf(blocks, size uint64) int64 {
+	if size > 0 && blocks > math.MaxInt64/size {
+		return math.MaxInt64
+	}
+	return int64(blocks * size)
+}
+
+// MaxReserveShare is the share of a volume that a reserve may take: one in this many.
+const MaxReserveShare = 4
+
+// Reserve is what a configured reserve of bytes comes to on a volume: no more than a
+// quarter of it, so that a small volume can be used at all.
+func (s Space) Reserve(configured int64) int64 {
+	return min(configured, s.Total/MaxReserveShare)
+}
+
+// ballastName is a file that holds nothing but room. It is removed when the volume is
+// full, so that a start has the space that recovery needs.
+const ballastName = "penstock.ballast"
+
+// Ballast is the size of the ballast for a reserve: half of it. The rest of the reserve
+// is kept as free space.
+func Ballast(reserve int64) int64 { return reserve / 2 }
+
+// HasBallast says whether the folder has its ballast.
+func HasBallast(dir string) bool {
+	info, err := os.Stat(filepath.Join(dir, ballastName))
+	return err == nil && info.Size() > 0
+}
+
+// DropBallast gives the room of the ballast back; there need not be one.
+func DropBallast(dir string) error {
+	if err := remove(filepath.Join(dir, ballastName)); err != nil {
+		return explain(dir, err)
+	}
+	return nil
+}
+
+// PutBallast sets size bytes aside in the folder. It writes no data; on a file system
+// that cannot reserve blocks the error is errors.ErrUnsupported, and there is no ballast.
+func PutBallast(dir string, size int64) error {
+	path := filepath.Join(dir, ballastName)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return explain(dir, err)
+	}
+	err = allocate(f, size)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("ballast: %w", err), remove(path)) // never half of one
+	}
+	return nil
+}
