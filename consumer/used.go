@@ -17,6 +17,9 @@ func unused() mq.Settlement {
 
 // settlementOf is what an outcome tells the account of its cell.
 func settlementOf(o forward.Outcome) mq.Settlement {
+	if o.Unsent {
+		return unused()
+	}
 	s := mq.Settlement{
 		InputTokens: known(o.Spent.Input), OutputTokens: known(o.Spent.Output), BytesOut: o.Spent.BytesOut, Latency: o.Spent.FirstByte,
 	}

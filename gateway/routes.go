@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstockmq/penstock/consumer/reply"
 )
 
 // handler answers one call. An error it returns is answered by the wrapper; one it answered itself it does not return.
@@ -20,9 +22,9 @@ func (g *Gateway) routes() *http.ServeMux {
 	openAI := func(path string, streams bool) {
 		add(path, path, methods{http.MethodPost: g.openAI(path, streams)})
 	}
-	openAI("/v1/chat/completions", true)
-	openAI("/v1/completions", true)
-	openAI("/v1/embeddings", false)
+	openAI(reply.PathChatCompletions, true)
+	openAI(reply.PathCompletions, true)
+	openAI(reply.PathEmbeddings, false)
 	add("/v1/enqueue/{model...}", "/v1/enqueue/{model}", methods{http.MethodPost: g.enqueue})
 	add("/v1/models", "/v1/models", methods{http.MethodGet: g.listModels})
 	add("/v1/models/{model...}", "/v1/models/{model}", methods{http.MethodGet: g.getModel})

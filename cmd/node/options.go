@@ -168,6 +168,11 @@ type ModelOptions struct {
 	Key    Key    `mapstructure:"-"`
 	// UserHeader, if set, carries the user to the server.
 	UserHeader string `mapstructure:"user-header"`
+	// Allow lists what may be asked of the server at URL, each "METHOD PATH", such as
+	// "POST /v1/responses", or "METHOD" for requests without a path. It replaces the
+	// default, which is what a gateway sends: forward.DefaultAllow. A message that asks
+	// for anything else becomes a dead letter.
+	Allow []string `mapstructure:"allow"`
 	// Connect bounds the connection's set-up, FirstByte the wait for the answer, Idle
 	// the silence within it, Total all of it. 0 takes the default of package forward.
 	Connect   time.Duration `mapstructure:"connect-timeout"`

@@ -64,6 +64,10 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{"models[0].url", func(o *node.Options) { o.Models[0].URL = "ftp://x" }},
 		{"models[0]", func(o *node.Options) { o.Models[0].Subject = "s" }},
 		{"models[0].idle-timeout", func(o *node.Options) { o.Models[0].Idle = -1 }},
+		{"models[0].allow[0]", func(o *node.Options) { o.Models[0].Allow = []string{"POST /v1/../admin"} }},
+		{"models[0].allow", func(o *node.Options) {
+			o.Models[0].URL, o.Models[0].Subject, o.Models[0].Allow = "", "s", []string{"POST"}
+		}},
 		{"models[0].concurrency", func(o *node.Options) { o.Models[0].Concurrency = -1 }},
 		{"topics[0].name", func(o *node.Options) { o.Topics = []node.TopicOptions{{}} }},
 		{"groups[0].topic", func(o *node.Options) { o.Groups = []node.GroupOptions{{Name: "g"}} }},

@@ -76,7 +76,7 @@ func (n *Node) newDownstream(m ModelOptions) (forward.Downstream, error) {
 		return forward.NewTopic(producer, forward.TopicOptions{Topic: m.Topic, Total: m.Total})
 	default:
 		return forward.NewHTTP(forward.HTTPOptions{
-			URL: m.URL, Key: m.Key, UserHeader: m.UserHeader,
+			URL: m.URL, Key: m.Key, UserHeader: m.UserHeader, Allow: m.Allow,
 			Connect: m.Connect, FirstByte: m.FirstByte, Idle: m.Idle, Total: m.Total,
 		})
 	}

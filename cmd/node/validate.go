@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/forward"
 	"github.com/penstockmq/penstock/consumer/mq"
 )
 
@@ -196,6 +197,12 @@ func (m ModelOptions) validate(f *faults, key string) {
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
 			f.add(key+".url", "want http://HOST or https://HOST with a path such as /v1")
 		}
+	}
+	for i, entry := range m.Allow {
+		f.check(fmt.Sprintf("%s.allow[%d]", key, i), forward.CheckAllow(entry))
+	}
+	if len(m.Allow) > 0 && m.URL == "" {
+		f.add(key+".allow", "is for models with a url")
 	}
 	if m.Topic != "" {
 		f.check(key+".topic", lite.CheckTopic(m.Topic))

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -95,7 +96,7 @@ func TestDefaultFileIsRead(t *testing.T) {
 func TestLists(t *testing.T) {
 	file := `
 models:
-  - {name: GPT-4o, url: "https://a.example/v1", key-env: SOME_KEY, total-timeout: 30s}
+  - {name: GPT-4o, url: "https://a.example/v1", key-env: SOME_KEY, total-timeout: 30s, allow: ["POST /v1/responses"]}
   - {name: small, url: "http://b.example/v1"}
 topics:
   - {name: batch, ttl: 1h, max-bytes: 64MiB, expire-backlog: true}
@@ -107,7 +108,7 @@ groups:
 		t.Fatal(err)
 	}
 	want := []node.ModelOptions{
-		{Name: "GPT-4o", URL: "https://a.example/v1", KeyEnv: "SOME_KEY", Key: "s3cret", Total: 30 * time.Second},
+		{Name: "GPT-4o", URL: "https://a.example/v1", KeyEnv: "SOME_KEY", Key: "s3cret", Total: 30 * time.Second, Allow: []string{"POST /v1/responses"}},
 		{Name: "*", URL: "http://d.example/v1?a=b"},
 		{Name: "small", URL: "http://c.example/v1"},
 	}
@@ -115,7 +116,7 @@ groups:
 		t.Fatalf("models %+v, want %+v", s.Models, want)
 	}
 	for i := range want {
-		if s.Models[i] != want[i] {
+		if !reflect.DeepEqual(s.Models[i], want[i]) {
 			t.Errorf("models[%d] is %+v, want %+v", i, s.Models[i], want[i])
 		}
 	}
@@ -176,7 +177,7 @@ func TestForeignVariablesAreLeftAlone(t *testing.T) {
 }
 
 func TestConfigIsReadBackTheSame(t *testing.T) {
-	file := "workers: 3\ngrace: 1500ms\nnats-url: \"nats://n.example:4222\"\nmodels: [{name: \"*\", url: \"http://a.example/v1\", concurrency: 4}]\n" +
+	file := "workers: 3\ngrace: 1500ms\nnats-url: \"nats://n.example:4222\"\nmodels: [{name: \"*\", url: \"http://a.example/v1\", allow: [GET /v1/models], concurrency: 4}]\n" +
 		"topics: [{name: t, ttl: 90s}]\n"
 	first, err := loadWith(t, file, nil, nil)
 	if err != nil {
@@ -194,7 +195,7 @@ func TestConfigIsReadBackTheSame(t *testing.T) {
 	if err := printSettings(&again, second); err != nil {
 		t.Fatal(err)
 	}
-	if out.String() != again.String() || second.Workers != 3 || second.Models[0] != first.Models[0] {
+	if out.String() != again.String() || second.Workers != 3 || !reflect.DeepEqual(second.Models[0], first.Models[0]) {
 		t.Errorf("read back as\n%s\nfrom\n%s", again.String(), out.String())
 	}
 }

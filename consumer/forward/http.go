@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"path"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -23,6 +22,7 @@ type HTTP struct {
 	opts   HTTPOptions
 	base   *url.URL
 	client *http.Client
+	allow  map[string]bool // pairs of method and path; immutable
 	// usageRefused is set when the upstream does not know the question of askUsage.
 	usageRefused atomic.Bool
 }
@@ -47,7 +47,7 @@ func NewHTTP(opts HTTPOptions) (*HTTP, error) {
 		ForceAttemptHTTP2:   true,
 		ReadBufferSize:      16 << 10,
 	}
-	return &HTTP{opts: opts, base: base, client: &http.Client{
+	return &HTTP{opts: opts, base: base, allow: allowed(opts.Allow), client: &http.Client{
 		Transport: transport,
 		// A redirect would take the body, and perhaps the key, where nobody configured it.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -59,8 +59,8 @@ func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
 // Forward implements [Downstream].
 func (h *HTTP) Forward(ctx context.Context, r Request, sink Sink) Outcome {
-	if r.Path != "" && (r.Path[0] != '/' || path.Clean(r.Path) != r.Path) {
-		return refuse(sink, http.StatusBadRequest, "bad_request", "the path is not a plain path")
+	if f, refused := h.refusal(r); refused {
+		return unsent(f)
 	}
 	watch, stop := watchdog(ctx, h.opts.Total)
 	defer stop()
@@ -84,7 +84,9 @@ func (h *HTTP) exchange(ctx context.Context, watch *watch, r Request, body []byt
 	watch.within(h.opts.FirstByte, "first byte")
 	req, err := h.request(watch.ctx, r, body)
 	if err != nil {
-		return refuse(m, http.StatusBadRequest, "bad_request", "the request cannot be sent over HTTP"), false
+		return unsent(reply.Failure{
+			Status: http.StatusBadRequest, Code: "bad_request", Message: "the request cannot be sent over HTTP",
+		}), false
 	}
 	resp, err := h.client.Do(req)
 	if err != nil {

@@ -38,6 +38,10 @@ type HTTPOptions struct {
 	Key Key
 	// UserHeader, if set, carries the request's user to the upstream.
 	UserHeader string
+	// Allow lists what may be asked of the upstream: "METHOD PATH", with the path as it is in the request (see address), or
+	// "METHOD" alone for a request without a path. Anything else fails with [CodeNotAllowed] and is not sent. Empty means
+	// [DefaultAllow].
+	Allow []string
 	// NoStreamUsage leaves the body of streams as it is. Otherwise stream_options.include_usage is added for a caller who
 	// says nothing of stream_options, and what it adds to the stream is taken out again; an upstream that refuses it is not
 	// asked again.
@@ -78,6 +82,17 @@ func (o *HTTPOptions) fill() error {
 	}
 	if strings.ContainsAny(string(o.Key), "\r\n") {
 		errs = append(errs, errors.New("key: holds a line break"))
+	}
+	if len(o.Allow) == 0 {
+		o.Allow = DefaultAllow()
+	}
+	if len(o.Allow) > allowMax {
+		errs = append(errs, fmt.Errorf("allow: %d entries, want at most %d", len(o.Allow), allowMax))
+	}
+	for _, entry := range o.Allow {
+		if err := CheckAllow(entry); err != nil {
+			errs = append(errs, fmt.Errorf("allow: %w", err))
+		}
 	}
 	duration := func(name string, d *time.Duration, zero time.Duration) {
 		if *d < 0 {

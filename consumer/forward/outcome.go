@@ -75,6 +75,7 @@ type Outcome struct {
 	After   time.Duration // Busy: how long to hold, more than 0
 	Started bool          // Failed, Cancelled: the sink has had a Head
 	Retry   bool          // Failed: another attempt may succeed
+	Unsent  bool          // Failed, Refused: no downstream was asked, so nothing was used and nothing was learned
 	Failure reply.Failure // Busy, Failed, Cancelled: for the caller, if this was the last attempt
 	Usage   reply.Usage   // Done: zero if the upstream does not say
 	Spent   Spent         // what it cost, whatever became of it
@@ -94,6 +95,8 @@ const (
 	CodeCancelled   = "cancelled"            // ctx ended
 	CodeNoModel     = "model_not_found"      // no route
 	CodeBodyLarge   = "request_too_large"    // the downstream cannot take the body
+	CodeNotAllowed  = "endpoint_not_allowed" // method and path are not in the downstream's allow list
+	CodeContentType = "bad_content_type"     // the content type is no media type
 )
 
 // failed is a failure before the first byte.

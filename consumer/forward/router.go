@@ -48,5 +48,5 @@ func refuse(sink Sink, status int, code, message string) Outcome {
 	if err := sink.Answer(status, header, body, reply.Usage{}); err != nil {
 		return unanswered(false, err)
 	}
-	return Outcome{Kind: Refused, Status: status}
+	return Outcome{Kind: Refused, Status: status, Unsent: true}
 }

@@ -32,6 +32,9 @@ const (
 
 // Feedback says what o tells about its downstream.
 func (o Outcome) Feedback() Feedback {
+	if o.Unsent {
+		return Silent
+	}
 	switch o.Kind {
 	case Done:
 		return Good

@@ -173,7 +173,7 @@ func TestStreamsWithoutUsageAreCounted(t *testing.T) {
 		r := chat(true)
 		r.Path = tt.path
 		var s sink
-		o := serve(t, script(tt.events...), HTTPOptions{}).Forward(t.Context(), r, &s)
+		o := serve(t, script(tt.events...), HTTPOptions{Allow: append(DefaultAllow(), "POST /v1/responses")}).Forward(t.Context(), r, &s)
 		if o.Spent.Output != tt.want || o.Usage != (reply.Usage{}) {
 			t.Errorf("%s: %+v, want %d tokens out", tt.name, o, tt.want)
 		}

@@ -1,0 +1,12 @@
+package reply
+
+// Paths to which a gateway sends requests that have one. A request of /v1/enqueue has none: it goes to the address of its
+// downstream.
+const (
+	PathChatCompletions = "/v1/chat/completions"
+	PathCompletions     = "/v1/completions"
+	PathEmbeddings      = "/v1/embeddings"
+)
+
+// Paths returns all paths that a gateway puts into [Request].Path, without the empty one.
+func Paths() []string { return []string{PathChatCompletions, PathCompletions, PathEmbeddings} }
