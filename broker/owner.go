@@ -118,7 +118,7 @@ func (o *owner) run() error {
 	defer close(o.done)
 	committed := make(chan struct{})
 	go func() { defer close(committed); o.commit() }()
-	defer func() { close(o.pending); <-committed }()
+	defer func() { close(o.pending); o.discardHeld(committed) }()
 
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -142,6 +142,18 @@ func (o *owner) run() error {
 	}
 	o.refuse(fmt.Errorf("%w: %w", ErrClosed, o.broken))
 	return o.broken
+}
+
+// discardHeld waits for the committer to end. It keeps held empty meanwhile: with more
+// than maxTurns turns outstanding, a committer that nothing reads from would block for ever.
+func (o *owner) discardHeld(committed <-chan struct{}) {
+	for {
+		select {
+		case <-o.held:
+		case <-committed:
+			return
+		}
+	}
 }
 
 // turn takes the first command, if there is one, and what else has come in, lets
