@@ -88,6 +88,9 @@ func (j *job) turn() mq.Verdict {
 	}
 	used := unused()
 	defer func() { free(used) }()
+	if v, ok := j.askCaller(); !ok {
+		return v
+	}
 	if v, ok := j.start(); !ok {
 		return v
 	}
@@ -178,6 +181,53 @@ func (j *job) suspend(d time.Duration) mq.Verdict {
 		d = min(d, max(time.Until(j.req.Deadline), time.Millisecond))
 	}
 	return mq.Suspend(d)
+}
+
+const (
+	// callerFresh is for how long after its acceptance a request that is delivered for the first time goes without the
+	// question: its caller has just come.
+	callerFresh = 200 * time.Millisecond
+	// askPatience bounds the wait for word of a caller whose request is delivered for the first time.
+	askPatience = 250 * time.Millisecond
+	// askPatienceAgain is the same for a request that comes again: the worker before this one may have been killed in the
+	// middle of the answer, so not knowing is no reason to call the model a second time.
+	askPatienceAgain = 30 * time.Second
+)
+
+// askCaller asks the gateway of a request for which a caller waits whether that is still so and nothing of an answer was
+// shown. Pool, gateway, or both may have been killed since, and what they knew died with them.
+//
+// A caller of whom nothing is known after the patience counts as one that waits: then NATS or the gateway hangs, or the
+// gateway is older than the question.
+func (j *job) askCaller() (mq.Verdict, bool) {
+	if j.p.callers == nil || j.req.Async || j.req.Reply == "" {
+		return mq.Verdict{}, true
+	}
+	patience := askPatience
+	switch age := time.Since(j.req.Accepted); {
+	case j.m.Attempt > 1:
+		patience = askPatienceAgain
+	case age >= 0 && age < callerFresh:
+		return mq.Verdict{}, true
+	}
+	ctx, cancel := context.WithCancelCause(j.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(j.p.stopping, func() { cancel(errStopping) })()
+	switch state := j.p.callers.Ask(ctx, j.req.Reply, patience); {
+	case ctx.Err() != nil:
+		return j.interrupted(context.Cause(ctx)), false
+	case state == reply.CallerGone:
+		j.p.opts.Metrics.Cancelled.Add(1)
+		return mq.Ack(), false
+	case state == reply.CallerBegun:
+		return j.dead(reply.Failure{
+			Status: http.StatusBadGateway, Code: "worker_lost", Message: "the worker was lost in the middle of the answer",
+		}, errBegun), false
+	case state == reply.CallerUnknown && j.m.Attempt > 1:
+		j.p.opts.Logger.Warn("the gateway does not say whether the caller waits; the request is sent again",
+			"message_id", j.m.ID, "attempt", j.m.Attempt)
+	}
+	return mq.Verdict{}, true
 }
 
 // start tells the store of an asynchronous request that it runs, and asks whether it still should.

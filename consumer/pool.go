@@ -20,6 +20,7 @@ var (
 	errDeadline = errors.New("deadline passed")
 	errStopping = errors.New("pool is stopping") // ends waits, not running requests
 	errNever    = errors.New("costs more than its limit ever gives")
+	errBegun    = errors.New("the caller has a part of an answer")
 	errFull     = errors.New("as many run as may") // and none of them says when it ends
 )
 
@@ -33,6 +34,7 @@ type Pool struct {
 	slots   *modelSlots
 	cancels *reply.Cancels // nil without NATS; set by Run before the first message
 	endings *reply.Endings // as cancels
+	callers *reply.Callers // as cancels
 	ran     atomic.Bool
 	// warnConcurrency tells once that Options.Concurrency means nothing to the broker at hand.
 	warnConcurrency sync.Once
@@ -64,6 +66,7 @@ func (p *Pool) Run(ctx context.Context) error {
 		}
 		defer cancels.Close() //nolint:errcheck // the connection's end does as well
 		p.cancels = cancels
+		p.callers = reply.NewCallers(p.opts.NATS)
 		p.endings = reply.NewEndings(p.opts.NATS)
 		defer p.endings.Close()
 	}

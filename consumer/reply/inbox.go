@@ -155,6 +155,9 @@ func (b *Inbox) snapshotLocked() []*Stream {
 
 // deliver runs on the subscription's goroutine, one message at a time.
 func (b *Inbox) deliver(m *nats.Msg) {
+	if b.answerAsk(m) {
+		return
+	}
 	id := m.Subject[len(b.prefix):]
 	b.mu.Lock()
 	s := b.streams[id]

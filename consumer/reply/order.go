@@ -5,7 +5,8 @@ import "net/http"
 // order decides what a reader makes of the frames of one request: which to hand on, and when to give up. It is pure, so
 // that every interleaving of attempts, losses and late frames can be tested.
 //
-// Invariant: what it lets through is a prefix of one attempt's frames, with at most one End or Error, which is last.
+// Invariant: what it lets through is a prefix of one attempt's frames, with at most one End or Error, which is last. An
+// Error may be of a later attempt, or the reader's own.
 type order struct {
 	attempt int
 	next    uint64 // sequence number expected in attempt; 0 until begun
@@ -19,6 +20,10 @@ func (o *order) admit(f Frame, seq uint64) []Frame {
 		return nil // late: of a consumer that was given up
 	}
 	if f.Attempt > o.attempt {
+		if o.begun && f.Kind == Error { // a worker found out that the one before it was lost, and called no model
+			o.done = true
+			return []Frame{f}
+		}
 		if o.begun {
 			return o.fail(CodeReplyRestart, "the request was started again after part of its answer had been sent")
 		}

@@ -29,6 +29,7 @@ func TestOrder(t *testing.T) {
 		{"suspended and started again", []step{{Started, 1, 0}, {Started, 1, 0}, {Head, 1, 0}}, []Kind{Started, Started, Head}, ""},
 		{"newer attempt before a head", []step{{Started, 1, 0}, {Started, 2, 0}, {Head, 2, 0}, {End, 2, 1}}, []Kind{Started, Started, Head, End}, ""},
 		{"newer attempt after a head", []step{{Head, 1, 0}, {Chunk, 1, 1}, {Started, 2, 0}, {Head, 2, 0}}, []Kind{Head, Chunk, Error}, CodeReplyRestart},
+		{"error of a newer attempt after a head", []step{{Head, 1, 0}, {Chunk, 1, 1}, {Error, 2, 0}, {Chunk, 1, 2}}, []Kind{Head, Chunk, Error}, ""},
 		{"late frames of the older", []step{{Started, 2, 0}, {Head, 1, 0}, {Head, 2, 0}, {Chunk, 1, 1}, {End, 2, 1}}, []Kind{Started, Head, End}, ""},
 		{"nothing after the end", []step{{kindAnswer, 1, 0}, {Head, 2, 0}, {Error, 1, 1}}, []Kind{Head, Chunk, End}, ""},
 	} {
