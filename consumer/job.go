@@ -184,9 +184,6 @@ func (j *job) suspend(d time.Duration) mq.Verdict {
 }
 
 const (
-	// callerFresh is for how long after its acceptance a request that is delivered for the first time goes without the
-	// question: its caller has just come.
-	callerFresh = 200 * time.Millisecond
 	// askPatience bounds the wait for word of a caller whose request is delivered for the first time.
 	askPatience = 250 * time.Millisecond
 	// askPatienceAgain is the same for a request that comes again: the worker before this one may have been killed in the
@@ -204,11 +201,8 @@ func (j *job) askCaller() (mq.Verdict, bool) {
 		return mq.Verdict{}, true
 	}
 	patience := askPatience
-	switch age := time.Since(j.req.Accepted); {
-	case j.m.Attempt > 1:
+	if j.m.Attempt > 1 {
 		patience = askPatienceAgain
-	case age >= 0 && age < callerFresh:
-		return mq.Verdict{}, true
 	}
 	ctx, cancel := context.WithCancelCause(j.ctx)
 	defer cancel(nil)

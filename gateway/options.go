@@ -69,6 +69,9 @@ type Options struct {
 	SendTimeout time.Duration
 	// Grace is how long running requests may go on when the gateway stops. Default 10 s; negative: none.
 	Grace time.Duration
+	// StopNow, once it is closed, ends the Grace of a gateway that stops. Workers that stop with it have lastWords to say so
+	// to their callers. Nil: nothing does.
+	StopNow <-chan struct{}
 	// MaxBodyBytes bounds a body. Default 4 MiB, the broker's own bound.
 	MaxBodyBytes int64
 	// MaxBufferBytes bounds the bodies held at once, each from its arrival until the broker has it. Default 512 MiB.

@@ -17,6 +17,10 @@ const (
 
 	// farewell is how long requests that were told to end may take to write their last words.
 	farewell = time.Second
+
+	// lastWords is how long a gateway that has to stop now waits for the workers to end their answers: what they say of the
+	// end is nearer to the cause.
+	lastWords = 500 * time.Millisecond
 )
 
 // Run listens on Options.Addr and serves until ctx is done, see Serve.
@@ -56,10 +60,10 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 
 func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
 	g.startDrain(errStopping)
-	err := shutdown(srv, max(g.opts.Grace, 0))
+	err := shutdown(srv, max(g.opts.Grace, 0), g.opts.StopNow)
 	g.endRuns(errStopping)
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = shutdown(srv, farewell)
+		err = shutdown(srv, farewell, nil)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		g.opts.Logger.Warn("connections closed with requests under way", "active", g.metrics.Active.Load())
@@ -74,9 +78,23 @@ func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
 	return nil
 }
 
-// shutdown waits at most d for the requests under way.
-func shutdown(srv *http.Server, d time.Duration) error {
+// shutdown waits at most d for the requests under way, and lastWords after now was closed.
+func shutdown(srv *http.Server, d time.Duration, now <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
-	return srv.Shutdown(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Shutdown(ctx) }() // ends with ctx
+	select {
+	case err := <-ended:
+		return err
+	case <-now:
+	}
+	ctx, cancel = context.WithTimeout(ctx, lastWords)
+	defer cancel()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -90,6 +91,29 @@ func TestStopEndsTheGrace(t *testing.T) {
 	if strings.Count(text.String(), `"code":"gateway_stopping"`) != 1 {
 		t.Errorf("the stream ended with %q", text.String())
 	}
+	must(t, receive(t, done, "the gateway does not stop"))
+}
+
+// StopNow ends the grace, and leaves the worker that ends as well the last word.
+func TestStopNowEndsTheGrace(t *testing.T) {
+	now := make(chan struct{})
+	r := newRig(t, func(o *Options) { o.Grace, o.StopNow = time.Hour, now })
+	stop, done := r.serve()
+	silent := r.chat(chatBody)
+	r.take()
+	streaming := r.openStream(streamBody)
+	s := r.take()
+	must(t, s.Head(200, sseHeader))
+	resp := receive(t, streaming, "no header")
+	defer func() { _ = resp.Body.Close() }()
+	stop()
+	close(now)
+	must(t, s.Fail(reply.Failure{Status: 503, Code: "worker_stopped", Message: "the worker stopped"}))
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || strings.Count(string(text), `"code":"worker_stopped"`) != 1 {
+		t.Errorf("the stream ended with %q, %v", text, err)
+	}
+	receive(t, silent, "no answer").check(t, 503, "gateway_stopping")
 	must(t, receive(t, done, "the gateway does not stop"))
 }
 

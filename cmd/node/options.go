@@ -122,6 +122,9 @@ type Options struct {
 	// Models says where requests go, by model; the name "*" takes every other model.
 	Models []ModelOptions `mapstructure:"models"`
 
+	// StopNow, once it is closed, ends the Grace of a node that stops: running requests
+	// end with an error, and so does the node. Nil: nothing does.
+	StopNow <-chan struct{} `mapstructure:"-"`
 	// Version is told by metrics.
 	Version string `mapstructure:"-"`
 	// Logger receives what an operator should know; nil discards it.

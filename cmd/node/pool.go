@@ -22,6 +22,7 @@ func (n *Node) startPool(ctx context.Context, s *steering) error {
 	}
 	opts := n.clientOptions("pool")
 	opts.Group, opts.Workers, opts.Invisible, opts.Grace = n.opts.Group, n.opts.Workers, n.opts.Invisible, n.opts.Grace
+	opts.StopNow = n.opts.StopNow
 	from, err := mq.NewConsumer(mq.Kind(n.opts.Adapter), opts)
 	if err != nil {
 		return err

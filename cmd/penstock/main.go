@@ -13,8 +13,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/penstockmq/penstock/cmd/node"
 )
@@ -33,14 +31,8 @@ const (
 
 // run is main with its surroundings handed in.
 func run(args, environ []string, in io.Reader, out, errOut io.Writer) int {
-	// The first signal asks for a stop with grace; stop makes the second one kill, so
-	// that nobody needs kill -9 to leave.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := watchSignals(context.Background())
 	defer stop()
-	go func() {
-		<-ctx.Done()
-		stop()
-	}()
 
 	root := newRoot(newEnvironment(environ))
 	root.SetArgs(args)

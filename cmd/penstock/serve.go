@@ -137,6 +137,7 @@ func runNode(cmd *cobra.Command, s settings) error {
 		return err
 	}
 	s.Logger, s.Version = log, buildVersion()
+	s.StopNow = secondSignal(cmd.Context())
 	if s.Adapter == node.AdapterOfficial {
 		if err := setUpOfficial(s.Options); err != nil {
 			return err

@@ -221,6 +221,30 @@ func TestAStopReturnsWhatRuns(t *testing.T) {
 	})
 }
 
+// StopNow ends the grace of a consumer that stops, and of no other.
+func TestStopNowEndsTheGrace(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, kind mq.Kind, n *node) {
+		now := make(chan struct{})
+		p, first := n.producer(kind), n.consume(kind, func(o *mq.Options) { o.Grace, o.StopNow = time.Hour, now })
+		send(t, p, "a", "hangs")
+		hangs := first.next()
+		first.cancel()
+		if hangs.ctx.Err() != nil {
+			t.Error("the handler was told to end within the grace")
+		}
+		close(now)
+		first.stop()
+		if cause := context.Cause(hangs.ctx); !errors.Is(cause, mq.ErrStopping) {
+			t.Errorf("cause of the handler that hangs: %v", cause)
+		}
+		second := n.consume(mq.Stubs)
+		second.expect("hangs", 1).answer(mq.Ack())
+		second.stop()
+		settled(t, n)
+	})
+}
+
 // No long poll is waited out by a stop, and none keeps a message that comes after it.
 func TestAStopEndsThePolls(t *testing.T) {
 	t.Parallel()

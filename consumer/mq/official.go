@@ -323,7 +323,7 @@ func (r *officialRun) stop(client rocketmq.LitePushConsumer, end context.CancelC
 	}()
 	ended := make(chan struct{})
 	go func() { defer close(ended); r.handlers.Wait() }()
-	if !within(r.opts.Grace, ended) {
+	if !withinGrace(r.opts, ended) {
 		end(ErrStopping)
 		if !within(unwindWait, ended) {
 			r.log.Error("handlers do not end; their leases will", "wait", unwindWait)

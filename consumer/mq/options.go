@@ -69,6 +69,8 @@ type Options struct {
 	Invisible time.Duration
 	// Grace is how long running handlers may go on after Run's ctx is done. Default 0: they are told at once.
 	Grace time.Duration
+	// StopNow, once it is closed, ends the Grace of a consumer that stops. Nil: nothing does.
+	StopNow <-chan struct{}
 	// Polls is the number of long polls at the same time. Default 4. Stubs only.
 	Polls int
 

@@ -137,13 +137,26 @@ func (r *stubsRun) stopPolls(polls *sync.WaitGroup, cut context.CancelFunc) {
 func (r *stubsRun) stopHandlers(end context.CancelCauseFunc) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); r.handlers.Wait() }()
-	if within(r.opts.Grace, ended) {
+	if withinGrace(r.opts, ended) {
 		return
 	}
 	end(ErrStopping)
 	if !within(unwindWait, ended) {
 		r.log.Error("handlers do not end; their leases will", "wait", unwindWait)
 	}
+}
+
+// withinGrace waits for ended as long as a stop may take.
+func withinGrace(o Options, ended <-chan struct{}) bool {
+	grace := time.NewTimer(o.Grace)
+	defer grace.Stop()
+	select {
+	case <-ended:
+		return true
+	case <-grace.C:
+	case <-o.StopNow:
+	}
+	return false
 }
 
 // within waits up to d for c.
