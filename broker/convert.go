@@ -52,6 +52,14 @@ func cursorRecord(g dispatch.GroupID, s *dispatch.CursorState) *store.Cursor {
 	return r
 }
 
+func deadState(r store.Dead) dispatch.DeadState {
+	return dispatch.DeadState{Bucket: dispatch.BucketID(r.Bucket), Start: dispatch.Offset(r.Start), Page: r.Page}
+}
+
+func deadRecord(s *dispatch.DeadState) *store.Dead {
+	return &store.Dead{Bucket: uint64(s.Bucket), Start: uint64(s.Start), Page: s.Page}
+}
+
 func leaseState(r store.Lease) dispatch.LeaseState {
 	return dispatch.LeaseState{
 		Group: dispatch.GroupID(r.Group), Bucket: dispatch.BucketID(r.Bucket), Offset: dispatch.Offset(r.Offset),

@@ -67,6 +67,10 @@ func (o *owner) write(t *turn, w *dispatch.Write) {
 	case dispatch.DeleteMessages:
 		b.DeleteMessages(uint64(w.Bucket), uint64(w.Offset), uint64(w.To))
 		o.forget(w.Bucket, w.Offset, w.To)
+	case dispatch.PutDead:
+		b.PutDead(deadRecord(w.Dead))
+	case dispatch.DeleteDead:
+		b.DeleteDead(uint64(w.Bucket), uint64(w.Offset))
 	case dispatch.PutCursor:
 		b.PutCursor(cursorRecord(w.Group, w.Cursor))
 	case dispatch.DeleteCursor:

@@ -92,7 +92,7 @@ func (o *owner) recover() error {
 		}
 		return true
 	})}
-	errs = append(errs, o.reindex(stale))
+	errs = append(errs, o.reindex(stale), o.store.EachDead(o.id, func(r store.Dead) bool { o.m.RestoreDead(deadState(r)); return true }))
 	o.m.SetBucketCount(count)
 	for id, g := range o.groups {
 		errs = append(errs, o.recoverGroup(id, g))

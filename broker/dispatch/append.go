@@ -72,8 +72,7 @@ func (m *Machine) admit(now time.Time, b *bucket, r AppendRequest, fresh int) er
 	}
 	err := m.fits(b, r)
 	if err != nil {
-		m.sweepDeadlines(now, b)
-		err = m.fits(b, r)
+		m.sweepDeadlines(now, b, len(r.Messages), func() bool { err = m.fits(b, r); return err == nil })
 	}
 	return err
 }
@@ -108,9 +107,8 @@ func (m *Machine) create(now time.Time, r AppendRequest) *bucket {
 
 func (m *Machine) append(b *bucket, msg MessageMeta) {
 	deadline := instant(msg.Deadline)
-	b.runs.push(b.tail, run{deadline: deadline, size: uint32(min(max(0, msg.Size), math.MaxUint32))})
-	if deadline != 0 && (b.due == 0 || deadline < b.due) {
-		b.due = deadline
+	if b.runs.push(b.tail, run{deadline: deadline, size: uint32(min(max(0, msg.Size), math.MaxUint32))}) {
+		b.noteDue(deadline, b.tail)
 	}
 	b.tail++
 	b.retained++

@@ -25,7 +25,7 @@ type bucket struct {
 	tail Offset
 	// retained is tail - head, pending is tail - durable.
 	retained, pending uint32
-	// live is how many of the retained messages are not dead.
+	// live is how many of the retained messages are not dead: what counts.
 	live uint32
 	// expiry is BucketState.Expiry in Unix seconds.
 	expiry uint32
@@ -33,10 +33,6 @@ type bucket struct {
 	bytes int64
 	// active is BucketState.LastActive.
 	active int64
-	// due is an instant before which no deadline of its messages passes that has not
-	// been swept; 0 when no message has one.
-	due int64
-
 	// created is BucketState.Created in Unix seconds.
 	created uint32
 	// at is its index in Machine.all.
@@ -49,8 +45,17 @@ type bucket struct {
 	// was deleted while in a list.
 	queued, changed, gone bool
 
-	runs  runs
+	runs runs
+	// deep is what only a queue with dead messages or many deadlines needs; nil until then.
+	deep  *deep
 	first *cursor // one for each group
+}
+
+// deep is the part of a bucket that most buckets do not have.
+type deep struct {
+	dead deadSet
+	// dues are the deadlines of its runs, from dueFloor runs on; nil before.
+	dues dues
 }
 
 func (b *bucket) head() Offset    { return b.tail - Offset(b.retained) }
@@ -127,7 +132,7 @@ func (m *Machine) adopt(s BucketState) *bucket {
 	b.created, b.active, b.expiry = unixSeconds(s.Created), instant(s.LastActive), unixSeconds(s.Expiry)
 	if b.retained > 0 {
 		b.live, b.bytes = b.retained, max(0, s.Bytes)
-		b.runs.push(b.head(), run{size: uint32(min(b.bytes/int64(b.live), math.MaxUint32))})
+		b.runs.push(b.head(), run{size: b.average()})
 		m.messages += int64(b.live)
 		m.bytes += b.bytes
 	}
@@ -137,6 +142,14 @@ func (m *Machine) adopt(s BucketState) *bucket {
 		m.newCursor(b, g, b.head())
 	}
 	return b
+}
+
+// average is the size of a live message if all are equal.
+func (b *bucket) average() uint32 {
+	if b.live == 0 {
+		return 0
+	}
+	return uint32(min(b.bytes/int64(b.live), math.MaxUint32))
 }
 
 // slim lets the strings of a cell share memory with the bucket's name and with the
@@ -175,13 +188,15 @@ func (m *Machine) trim(now time.Time, b *bucket) {
 	if head <= old {
 		return
 	}
-	b.runs.popTo(head, b.tail, func(from, to Offset, size uint32) {
+	b.eachLive(old, head, func(from, to Offset, size uint32) {
 		m.forget(b, from, to, size)
-	}, old)
+	})
+	b.runs.popTo(head, b.tail)
 	b.retained = uint32(b.tail - head)
+	m.trimDead(b)
 	if b.retained == 0 {
 		m.bytes -= b.bytes
-		b.bytes, b.due = 0, 0 // what is left of sizes taken for equal
+		b.bytes = 0 // what is left of sizes taken for equal
 		b.active = max(b.active, instant(now))
 	}
 	for c := b.first; c != nil; c = c.sibling {
@@ -192,10 +207,16 @@ func (m *Machine) trim(now time.Time, b *bucket) {
 	m.changed(b)
 }
 
-// forget deletes live messages.
+// forget deletes live messages. Those that follow each other are one write.
 func (m *Machine) forget(b *bucket, from, to Offset, size uint32) {
-	m.write(Write{Op: DeleteMessages, Bucket: b.id, Name: b.name, Offset: from, To: to})
 	m.uncount(b, from, to, size)
+	if n := len(m.out.Writes); n > 0 {
+		if last := &m.out.Writes[n-1]; last.Op == DeleteMessages && last.Bucket == b.id && last.To == from {
+			last.To = to
+			return
+		}
+	}
+	m.write(Write{Op: DeleteMessages, Bucket: b.id, Name: b.name, Offset: from, To: to})
 }
 
 func (m *Machine) uncount(b *bucket, from, to Offset, size uint32) {
@@ -221,6 +242,7 @@ func (m *Machine) release(b *bucket) {
 	}
 	b.first = nil
 	b.gone = true
+	m.shallow(b)
 	if !b.queued {
 		m.pool.putBucket(b)
 	}

@@ -176,17 +176,28 @@ func TestAnUnknownModelIsAColumnOfItsOwn(t *testing.T) {
 	}
 }
 
-// Who hammers a full bucket must not buy a walk over its queue with each try.
+// A sender that hammers a full bucket must not buy a walk over its queue with each try.
 func TestAFullBucketIsSweptOnceForEachDeadlineThatPassed(t *testing.T) {
-	r := newRig(t, TopicConfig{MaxMessages: 3}, wild)
+	const deep = 4 * dueFloor
+	r := newRig(t, TopicConfig{MaxMessages: deep}, wild)
 	r.send("a", MessageMeta{Size: 1, Deadline: r.now.Add(time.Second)})
-	r.one(1, "c") // what is out is not expired
-	r.send("a", MessageMeta{Size: 2, Deadline: r.now.Add(time.Second)}, MessageMeta{Size: 3, Deadline: r.now.Add(time.Hour)})
-	r.pass(time.Second)
-	r.send("a")
+	r.one(1, "c") // a message that is out is not expired
+	for i := range deep - 1 {
+		r.send("a", MessageMeta{Size: 1, Deadline: r.now.Add(time.Second + time.Duration(i%7)*time.Hour + time.Duration(i))})
+	}
+	r.pass(30 * time.Second)
+	sent := 0
+	for ; ; sent++ {
+		if _, err := r.trySend("a"); err != nil {
+			break
+		}
+	}
 	b := r.m.byName["a"]
-	if want := instant(epoch0.Add(time.Hour)); b.due != want {
-		t.Fatalf("it would be swept again at %v, want %v", moment(b.due), moment(want))
+	if want := (deep - 1 + 6) / 7; sent != want || int(b.live) != deep {
+		t.Fatalf("%d sent, %d live, want %d in the places of those overdue and %d", sent, b.live, want, deep)
+	}
+	if len(b.deep.dues) == 0 || b.deep.dues[0].at <= instant(r.now) {
+		t.Fatalf("a deadline that has passed is still looked at: %v", b.deep.dues)
 	}
 	if _, err := r.trySend("a"); !errors.Is(err, ErrBucketFull) {
 		t.Fatal(err)

@@ -87,16 +87,20 @@ func (m *Machine) checkBucket(f *faults, b *bucket) {
 	}
 	f.want(b.first == nil || head == b.head(), "bucket %q: head %d, lowest floor %d", b.name, b.head(), head)
 	f.want(b.pending <= b.retained && b.live <= b.retained && b.bytes >= 0, "bucket %q: retained %d pending %d live %d", b.name, b.retained, b.pending, b.live)
-	live, at := uint32(0), b.head()
+	at := b.head()
 	for i, r := range b.runs {
 		end := b.runs.end(i, b.tail)
 		f.want(r.start == at && r.start < end, "bucket %q: run %d is [%d, %d), want it to start at %d", b.name, i, r.start, end, at)
-		if !r.dead {
-			live += uint32(end - r.start)
-		}
 		at = end
 	}
-	f.want(live == b.live && (len(b.runs) > 0) == (b.retained > 0), "bucket %q: %d live, counted %d", b.name, live, b.live)
+	live := b.liveBetween(b.head(), b.tail)
+	f.want(uint32(live) == b.live && (len(b.runs) > 0) == (b.retained > 0), "bucket %q: %d live, counted %d", b.name, live, b.live)
+	for c := b.first; c != nil; c = c.sibling {
+		for off := max(c.floor, b.head()); off < c.next(); off++ {
+			f.want(!b.isSettled(off) || b.isDead(off), "bucket %q: every group is done with %d, and it counts", b.name, off)
+			f.want(!b.isDead(off) || c.stateAt(off) == settled, "bucket %q: %d is dead and group %d waits for it", b.name, off, c.g.cfg.ID)
+		}
+	}
 }
 
 func (m *Machine) checkCursor(now time.Time, f *faults, c *cursor) {
@@ -120,7 +124,7 @@ func (m *Machine) checkCursor(now time.Time, f *faults, c *cursor) {
 	f.want(c.next() <= c.b.durable(), "%s: next %d is over durable %d", name, c.next(), c.b.durable())
 	f.want(len(c.window) <= windowMax+maxInFlight, "%s: window of %d", name, len(c.window))
 	if c.next() < c.b.durable() && len(c.window) < c.windowMax() {
-		f.want(c.b.runs.deadEnd(c.next(), c.b.tail) == c.next(), "%s: next %d is dead", name, c.next())
+		f.want(!c.b.isDead(c.next()), "%s: next %d is dead", name, c.next())
 	}
 	if !c.deliverable() {
 		f.want(!c.entry.Ready() && !c.entry.Parked(), "%s has nothing to deliver and is in the ready set", name)

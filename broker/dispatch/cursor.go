@@ -137,7 +137,7 @@ func (c *cursor) stateAt(off Offset) placeState {
 func (c *cursor) reach(off Offset) {
 	for next := c.next(); next <= off; next++ {
 		state := back
-		if c.b.live < c.b.retained && c.b.runs.deadEnd(next, c.b.tail) > next {
+		if c.b.isDead(next) {
 			state = settled
 		}
 		c.window = append(c.window, place{state: state})
@@ -187,7 +187,7 @@ func (c *cursor) skipDead() {
 	}
 	durable := c.b.durable()
 	for c.next() < durable {
-		end := min(c.b.runs.deadEnd(c.next(), c.b.tail), durable)
+		end := c.b.deadEnd(c.next(), durable)
 		if end == c.next() {
 			return
 		}

@@ -70,9 +70,11 @@ type disk struct {
 	policy  *policy.Document
 	signals []signal.Signal
 	dead    []Write
-	// ghosts are messages that were killed before a restart: a machine that starts
-	// takes them for present until they are read.
+	// ghosts are messages that are gone and of which no record says so: a machine that
+	// starts takes them for present until they are read.
 	ghosts map[messageKey]bool
+	// tombs are the records of dead messages.
+	tombs map[messageKey]DeadState
 }
 
 func newDisk(t tester, topic TopicConfig, groups ...GroupConfig) *disk {
@@ -82,7 +84,7 @@ func newDisk(t tester, topic TopicConfig, groups ...GroupConfig) *disk {
 		buckets: map[string]BucketState{}, messages: map[messageKey]bool{},
 		cursors: map[cursorKey]CursorState{}, leases: map[leaseKey]LeaseState{},
 		holds: map[holdKey]suspend.Hold{}, subscriptions: map[subscriptionKey]SubscriptionState{},
-		expiry: map[BucketID]ExpiryEntry{}, ghosts: map[messageKey]bool{},
+		expiry: map[BucketID]ExpiryEntry{}, ghosts: map[messageKey]bool{}, tombs: map[messageKey]DeadState{},
 	}
 	topic.CostOf = func(b BucketID, off Offset) MessageCost { return d.costs[messageKey{b, off}] }
 	d.topic = topic
@@ -154,6 +156,10 @@ func (d *disk) write(w *Write) {
 		d.expiry[w.Bucket] = ExpiryEntry{At: w.At, Bucket: w.Bucket, Name: w.Name}
 	case DeleteExpiry:
 		delete(d.expiry, w.Bucket)
+	case PutDead:
+		d.tombs[messageKey{w.Dead.Bucket, w.Dead.Start}] = *w.Dead
+	case DeleteDead:
+		delete(d.tombs, messageKey{w.Bucket, w.Offset})
 	case PutAccount:
 		if len(w.Account.Data) == 0 {
 			d.t.Fatalf("account of %v without data", w.Account.Target)
@@ -181,11 +187,14 @@ func (d *disk) start(now time.Time) *Machine {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.buckets)) {
 		for s, off := d.buckets[name], d.buckets[name].Head; off < s.Tail; off++ {
-			if key := (messageKey{s.ID, off}); !d.messages[key] {
+			if key := (messageKey{s.ID, off}); !d.messages[key] && !d.entombed(key) {
 				d.ghosts[key] = true
 			}
 		}
 		m.RestoreBucket(d.buckets[name])
+	}
+	for _, k := range sorted(d.tombs) {
+		m.RestoreDead(d.tombs[k])
 	}
 	for _, k := range sorted(d.cursors) {
 		m.RestoreCursor(k.group, d.cursors[k])
@@ -206,6 +215,16 @@ func (d *disk) start(now time.Time) *Machine {
 	m.Start(now)
 	return m
 }
+
+// entombed is whether a record says that a message is dead.
+func (d *disk) entombed(key messageKey) bool {
+	at := key.off & (pageSize - 1)
+	page := d.tombs[messageKey{key.bucket, key.off - at}].Page
+	return page[at>>6]&(1<<(at&63)) != 0
+}
+
+// forgetDead is what an earlier program leaves, which kept no record of the dead.
+func (d *disk) forgetDead() { clear(d.tombs) }
 
 // sorted are a map's keys in a fixed order.
 func sorted[K comparable, V any](m map[K]V) []K {

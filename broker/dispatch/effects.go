@@ -89,7 +89,7 @@ const (
 	// DeleteBucket: Bucket, Name.
 	DeleteBucket
 	// DeleteMessages: Bucket, offsets Offset ≤ o < To. Each was written once and is
-	// deleted once, but that one which was killed before a restart may be deleted
+	// deleted once, but one of which no record says that it is dead may be deleted
 	// again after it.
 	DeleteMessages
 	// PutCursor: Group, Bucket, Cursor.
@@ -116,6 +116,10 @@ const (
 	// PutExpiry and DeleteExpiry: At, Bucket, Name.
 	PutExpiry
 	DeleteExpiry
+	// PutDead: Dead.
+	PutDead
+	// DeleteDead: Bucket, Offset is the record's Start.
+	DeleteDead
 	// PutAccount: Group, Account.
 	PutAccount
 	// DeleteAccount: Group, Account.Target.
@@ -140,4 +144,5 @@ type Write struct {
 	Hold         *suspend.Hold
 	Subscription *SubscriptionState
 	Account      *quota.Record
+	Dead         *DeadState
 }

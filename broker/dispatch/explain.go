@@ -67,7 +67,7 @@ type Explanation struct {
 
 // Explain says where a message of a bucket is in a group, and why. NextOffset asks
 // for the one that goes next, or the first that is out if all are. False: there is no
-// such message any more, or group. It costs O(window + runs), and a read of the message
+// such message any more, or group. It costs O(window), and a read of the message
 // if its cost matters.
 func (m *Machine) Explain(now time.Time, id GroupID, name string, off Offset) (Explanation, bool) {
 	defer m.check(now)
@@ -82,7 +82,7 @@ func (m *Machine) Explain(now time.Time, id GroupID, name string, off Offset) (E
 	if off == NextOffset {
 		off = c.foremost()
 	}
-	if off >= b.tail || c.stateAt(off) == settled || b.runs.deadEnd(off, b.tail) != off {
+	if off >= b.tail || c.stateAt(off) == settled || b.isDead(off) {
 		return Explanation{}, false
 	}
 	x := Explanation{Offset: off, Level: b.level, Position: c.before(off), Lines: c.g.ledger.Explain(now, c.where())}

@@ -22,6 +22,7 @@ type buffer struct {
 	offsets       []Offset
 	returns       []Return
 	accounts      []quota.Record
+	dead          []DeadState
 	bytes         []byte
 }
 
@@ -45,6 +46,7 @@ func (b *buffer) reset() {
 	reuse(&b.returns)
 	reuse(&b.Discards)
 	reuse(&b.accounts)
+	reuse(&b.dead)
 	reuse(&b.bytes)
 }
 
@@ -77,6 +79,7 @@ func (m *Machine) Take() Effects {
 	m.flushBuckets()
 	m.flushAccounts()
 	m.swept = nil
+	m.left = turnShares
 	taken := m.out
 	m.spare.reset()
 	m.out, m.spare = m.spare, taken
@@ -162,6 +165,7 @@ func (m *Machine) flushBucket(b *bucket) {
 			m.index(b, moment(b.active).Add(m.cfg.TTL))
 		}
 		m.write(Write{Op: PutBucket, Bucket: b.id, Name: b.name, State: put(&m.out.states, b.state())})
+		m.flushDead(b)
 		b.changed = false
 	}
 	if idle {

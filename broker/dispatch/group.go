@@ -130,6 +130,7 @@ func (m *Machine) removeCursor(now time.Time, b *bucket, g *group) {
 		m.dropCursor(c)
 		break
 	}
+	m.buryDone(b)
 	m.trim(now, b)
 }
 

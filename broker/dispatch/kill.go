@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"math"
 	"time"
 
 	"github.com/penstockmq/penstock/suspend/quota"
@@ -10,9 +9,8 @@ import (
 // kill settles messages [from, to) for every group and deletes them, but for those
 // that a group has out, and says why. It returns how many were waiting in some group.
 //
-// Their cursors need no record of it: after a restart such a message is not in the
-// store, and a message that is not there is settled when its turn comes. In memory
-// their runs are dead and cursors step over them, so that nobody reads what is not there.
+// Their cursors need no record of it: the bucket keeps one of its dead. In memory
+// they are dead, see deadSet, and cursors step over them.
 func (m *Machine) kill(now time.Time, b *bucket, from, to Offset, inStore bool, why DiscardReason) int {
 	from, to = max(from, b.head()), min(to, b.durable())
 	n := 0
@@ -51,8 +49,8 @@ func (b *bucket) nextLeased(from, to Offset) Offset {
 // killQuiet kills messages of which none is out.
 func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool, why DiscardReason) int {
 	n := 0
-	b.runs.kill(from, to, b.tail, func(from, to Offset, size uint32) {
-		n += int(to-from) - b.settledEverywhere(from, to)
+	b.eachLive(from, to, func(from, to Offset, size uint32) {
+		n += int(to - from)
 		m.discarded(b, from, to, why)
 		if inStore {
 			m.forget(b, from, to, size)
@@ -60,6 +58,10 @@ func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool, why Discar
 			m.uncount(b, from, to, size)
 		}
 	})
+	if n == 0 {
+		return 0 // they were dead before
+	}
+	m.entomb(b, from, to)
 	for c := b.first; c != nil; c = c.sibling {
 		for off := max(from, c.floor); off < min(to, c.next()); off++ {
 			if p := c.at(off); p.state == back {
@@ -77,6 +79,12 @@ func (m *Machine) discarded(b *bucket, from, to Offset, why DiscardReason) {
 		return
 	}
 	tell := func(to Offset) {
+		if n := len(m.out.Discards); n > 0 && from < to {
+			if last := &m.out.Discards[n-1]; last.Bucket == b.id && last.Reason == why && last.To == from {
+				last.To = to
+				return
+			}
+		}
 		if from < to {
 			m.out.Discards = append(m.out.Discards, Discard{Bucket: b.id, Name: b.name, Offset: from, To: to, Reason: why})
 		}
@@ -103,27 +111,7 @@ func (b *bucket) settledSomewhere(off Offset) (done, further bool) {
 	return done, further
 }
 
-// settledEverywhere counts the messages in [from, to) that no group waits for any
-// more and that only a message below keeps from being deleted.
-func (b *bucket) settledEverywhere(from, to Offset) int {
-	c := b.first
-	if c == nil {
-		return 0
-	}
-	for other := c.sibling; other != nil; other = other.sibling {
-		if other.floor < c.floor {
-			c = other // none is below the lowest floor, and its window has all that are above
-		}
-	}
-	n := 0
-	for off := max(from, c.floor); off < min(to, c.next()); off++ {
-		if b.isSettled(off) {
-			n++
-		}
-	}
-	return n
-}
-
+// isSettled is whether every group is done with a message, if there is any group.
 func (b *bucket) isSettled(off Offset) bool {
 	for c := b.first; c != nil; c = c.sibling {
 		if c.stateAt(off) != settled {
@@ -144,7 +132,7 @@ func (m *Machine) Cancel(now time.Time, name string, id BucketID, off Offset) Ca
 	if b.leased(off) {
 		return Running
 	}
-	if b.isSettled(off) || m.kill(now, b, off, off+1, true, untold) == 0 {
+	if m.kill(now, b, off, off+1, true, untold) == 0 {
 		return Gone
 	}
 	m.out.Counters.Settled++
@@ -181,6 +169,7 @@ func (m *Machine) Seek(now time.Time, id GroupID, name string, off Offset) error
 	c.floor = min(max(off, b.head()), b.durable())
 	c.skipDead()
 	m.moved(c)
+	m.buryDone(b)
 	m.trim(now, b)
 	m.arrange(now, c)
 	return nil
@@ -197,48 +186,4 @@ func (m *Machine) emptyWindow(now time.Time, c *cursor) {
 	}
 	clear(c.window)
 	c.window = c.window[:0]
-}
-
-// expire settles a queued message whose deadline has passed when its turn comes.
-func (m *Machine) expire(now time.Time, c *cursor, off Offset) {
-	m.out.Counters.Expired++
-	if m.kill(now, c.b, off, off+1, true, DiscardExpired) == 0 { // another group has it out
-		c.reach(off)
-		m.settle(now, c, off, quota.Settlement{})
-	}
-}
-
-// overdue is whether a message of the bucket is known to be past its deadline.
-func (b *bucket) overdue(now time.Time, off Offset) bool {
-	if b.due == 0 {
-		return false
-	}
-	d := b.runs[b.runs.find(off)].deadline
-	return d != 0 && d <= instant(now)
-}
-
-// sweepDeadlines settles what is past its deadline anywhere in the bucket. It is
-// called when a cap is about to refuse an append, and looks at the queue only if a
-// deadline has passed since it last did: a sender that hammers a full bucket does
-// not buy a scan with each try.
-func (m *Machine) sweepDeadlines(now time.Time, b *bucket) {
-	if b.due == 0 || b.due > instant(now) {
-		return
-	}
-	type stretch struct{ from, to Offset }
-	var passed []stretch
-	due := int64(math.MaxInt64)
-	for i, r := range b.runs {
-		switch {
-		case r.deadline == 0:
-		case r.deadline <= instant(now):
-			passed = append(passed, stretch{r.start, b.runs.end(i, b.tail)})
-		default:
-			due = min(due, r.deadline)
-		}
-	}
-	b.due = due
-	for _, p := range passed {
-		m.out.Counters.Expired += m.kill(now, b, p.from, p.to, true, DiscardExpired)
-	}
 }

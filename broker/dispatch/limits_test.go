@@ -471,7 +471,7 @@ func TestDiscardsNameWhatWentUndelivered(t *testing.T) {
 	r.pass(2 * time.Second)
 	r.poll(1, "c", 1)
 	e := r.turn()
-	if n := len(e.Discards); n != 2 || e.Discards[0].Reason != DiscardExpired || e.Discards[0].Name != "b__m" {
-		t.Fatalf("discards %v, want two expired", e.Discards)
+	if d := e.Discards; len(d) != 1 || d[0].Reason != DiscardExpired || d[0].Name != "b__m" || d[0].To-d[0].Offset != 2 {
+		t.Fatalf("discards %v, want two expired", d)
 	}
 }

@@ -87,6 +87,9 @@ type Machine struct {
 	// out collects effects; spare is what the last Take handed out.
 	out, spare *buffer
 
+	// left is what is left of this turn's shares.
+	left shares
+
 	pool  pool
 	audit audit
 	// later is scratch for fill, lost for openNarrow.
@@ -111,6 +114,7 @@ func New(cfg TopicConfig) *Machine {
 		doc:        policy.Empty(),
 		nextBucket: cfg.NextBucket,
 		reserved:   cfg.NextBucket,
+		left:       turnShares,
 		out:        &buffer{},
 		spare:      &buffer{},
 	}

@@ -116,7 +116,7 @@ func (m *Machine) choose(now time.Time, c *cursor) (Offset, quota.Ask, bool) {
 			c.withdraw()
 			return 0, quota.Ask{}, false
 		}
-		if c.b.overdue(now, off) {
+		if c.b.overdue(instant(now), off) {
 			m.expire(now, c, off)
 			continue
 		}

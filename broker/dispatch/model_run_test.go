@@ -322,7 +322,15 @@ func runModel(t *rapid.T) {
 			if p.signals {
 				return // how far a factor had risen is not kept
 			}
+			before := p.r.m.Stats()
+			exact := rapid.IntRange(0, 3).Draw(t, "dead forgotten") > 0
+			if !exact {
+				p.r.disk.forgetDead()
+			}
 			p.r.m = p.r.disk.start(p.r.now)
+			if after := p.r.m.Stats(); exact && (after.Messages != before.Messages || after.Bytes != before.Bytes) {
+				t.Fatalf("%d messages of %d bytes before a restart, %d of %d after it", before.Messages, before.Bytes, after.Messages, after.Bytes)
+			}
 			p.restartLedgers()
 			p.waiters = map[*Waiter]*modelWaiter{}
 			p.seen = map[string]time.Time{}

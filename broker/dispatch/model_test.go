@@ -288,6 +288,7 @@ func (p *model) judgeDisk() {
 			}
 		}
 	}
+	p.judgeCounts()
 	if leases != len(p.r.disk.leases) {
 		p.t.Fatalf("%d leases on disk, want %d", len(p.r.disk.leases), leases)
 	}
@@ -305,6 +306,31 @@ func (p *model) judgeDisk() {
 		})
 		if got.Wildcard != s.wildcard || !slices.Equal(got.Names, want) {
 			p.t.Fatalf("subscription %v on disk: %+v, want %+v", k, got, s)
+		}
+	}
+}
+
+// judgeCounts has what counts be what lives: what a group waits for or has out. The
+// machine need not have noticed that a deadline passed, nor what it cannot know of.
+func (p *model) judgeCounts() {
+	for name, b := range p.buckets {
+		least, most := 0, 0
+		for off, msg := range b.msgs {
+			waits, ghost := false, p.ghost(Handle{Bucket: b.id, Offset: Offset(off)})
+			for _, pl := range msg.groups {
+				waits = waits || !pl.settled
+			}
+			waits = waits && !msg.dead
+			if waits && !p.overdue(msg) && !ghost {
+				least++
+			}
+			if waits || ghost {
+				most++
+			}
+		}
+		info, _ := p.r.m.BucketInfo(p.r.now, name)
+		if info.Queued < least || info.Queued > most {
+			p.t.Fatalf("%q counts %d messages, %d to %d live", name, info.Queued, least, most)
 		}
 	}
 }

@@ -4,11 +4,15 @@ package dispatch
 // that come and go with every message.
 const poolMax = 4096
 
+// pagesMax is the same for pages of the dead, which are larger.
+const pagesMax = 64
+
 // pool recycles what the machine allocates for each message.
 type pool struct {
 	buckets []*bucket
 	cursors []*cursor
 	leases  []*lease
+	pages   []*DeadPage
 }
 
 // take pops a recycled object or makes one.
@@ -31,6 +35,15 @@ func give[T any](free *[]*T, x *T) {
 
 func (p *pool) bucket() *bucket { return take(&p.buckets) }
 func (p *pool) cursor() *cursor { return take(&p.cursors) }
+
+func (p *pool) page() *DeadPage { return take(&p.pages) }
+
+func (p *pool) putPage(x *DeadPage) {
+	*x = DeadPage{}
+	if len(p.pages) < pagesMax {
+		p.pages = append(p.pages, x)
+	}
+}
 
 func (p *pool) putBucket(b *bucket) {
 	*b = bucket{runs: b.runs[:0]}

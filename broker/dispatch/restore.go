@@ -117,6 +117,7 @@ func (m *Machine) Start(now time.Time) {
 		for c := b.first; c != nil; c = c.sibling {
 			c.advance()
 		}
+		m.buryDone(b) // an earlier program kept them until the head came by
 		m.trim(now, b)
 		m.arrangeAll(now, b)
 	}

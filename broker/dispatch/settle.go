@@ -30,7 +30,7 @@ func (m *Machine) find(h Handle) (*cursor, standing) {
 	if c == nil || h.Offset >= b.durable() {
 		return nil, done
 	}
-	if h.Offset >= c.next() && h.Offset-c.floor < Offset(c.windowMax()) && b.runs.deadEnd(h.Offset, b.tail) == h.Offset {
+	if h.Offset >= c.next() && h.Offset-c.floor < Offset(c.windowMax()) && !b.isDead(h.Offset) {
 		// Out before a restart whose lease record is missing, or before a Seek.
 		c.reach(h.Offset)
 	}
@@ -68,6 +68,9 @@ func (m *Machine) settle(now time.Time, c *cursor, off Offset, learned quota.Set
 	m.out.Counters.Settled++
 	c.advance()
 	m.trim(now, c.b)
+	if off >= c.b.head() && c.b.isSettled(off) { // one below it is still needed; it is not
+		m.dies(c.b, off, off+1)
+	}
 	m.arrange(now, c)
 }
 

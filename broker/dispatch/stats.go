@@ -90,24 +90,10 @@ func (m *Machine) info(now time.Time, b *bucket) BucketInfo {
 	for c := b.first; c != nil; c = c.sibling {
 		gb := GroupBucket{
 			Group: c.g.cfg.ID, Floor: c.floor, Leased: int(c.leased), Returned: int(c.returned),
-			Queued: int(c.returned) + b.liveFrom(c.next()),
+			Queued: int(c.returned) + b.liveBetween(c.next(), b.tail),
 		}
 		gb.Hold, _ = c.g.holds.Blocking(now, c.where())
 		info.Groups = append(info.Groups, gb)
 	}
 	return info
-}
-
-// liveFrom counts the live messages from off on. O(runs).
-func (b *bucket) liveFrom(off Offset) int { return b.liveBetween(off, b.tail) }
-
-// liveBetween counts the live messages from ≤ o < to. O(runs).
-func (b *bucket) liveBetween(from, to Offset) int {
-	n := 0
-	for i, r := range b.runs {
-		if lo, hi := max(from, r.start), min(to, b.runs.end(i, b.tail)); !r.dead && lo < hi {
-			n += int(hi - lo)
-		}
-	}
-	return n
 }

@@ -75,14 +75,15 @@ func (m *Machine) expires(name string, active time.Time) time.Time {
 
 // destroy deletes a bucket with its messages. REQUIRES: nothing of it is out.
 func (m *Machine) destroy(b *bucket) {
-	b.runs.popTo(b.tail, b.tail, func(from, to Offset, size uint32) {
+	b.eachLive(b.head(), b.tail, func(from, to Offset, size uint32) {
 		m.out.Counters.Expired += int(to - from)
 		m.discarded(b, from, to, DiscardBacklog)
 		m.forget(b, from, to, size)
-	}, b.head())
+	})
 	for c := b.first; c != nil; c = c.sibling {
 		m.deleteCursor(c)
 	}
+	m.deleteDead(b)
 	m.deleteBucket(b.id, b.name)
 	m.release(b)
 }

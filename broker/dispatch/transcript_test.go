@@ -344,9 +344,28 @@ func (s *story) writeText(w *Write) string {
 		return fmt.Sprintf("put account %d %v", w.Group, w.Account.Target)
 	case DeleteAccount:
 		return fmt.Sprintf("delete account %d %v", w.Group, w.Account.Target)
+	case PutDead:
+		return fmt.Sprintf("put dead %s%s", s.name(w.Bucket), deadRanges(w.Dead))
+	case DeleteDead:
+		return fmt.Sprintf("delete dead %s from %d", s.name(w.Bucket), w.Offset)
 	case DeleteExpiry:
 		return fmt.Sprintf("delete expiry %s %s", s.at(w.At), w.Name)
 	default:
 		return fmt.Sprint("op ", w.Op)
 	}
+}
+
+// deadRanges are the stretches of a page that are dead.
+func deadRanges(d *DeadState) string {
+	var s strings.Builder
+	for at := Offset(0); at < pageSize; at++ {
+		from := at
+		for at < pageSize && d.Page[at>>6]&(1<<(at&63)) != 0 {
+			at++
+		}
+		if at > from {
+			fmt.Fprintf(&s, " [%d, %d)", d.Start+from, d.Start+at)
+		}
+	}
+	return s.String()
 }

@@ -153,8 +153,9 @@ func (b *Batch) DeleteTopic(t *Topic) {
 	b.delete(appendCounterKey(b.key[:0], counterBucket, uint32(t.ID)))
 	b.deletePrefix(appendBucketKey(b.key[:0], t.ID, ""))
 	first := uint64(t.ID) << topicShift
-	prefix := appendMessageKey(b.key[:0], first, 0)
-	b.deletePrefix(prefix[:1+2]) // the table and the topic's id
+	for _, key := range [][]byte{appendMessageKey(nil, first, 0), appendDeadKey(nil, first, 0)} {
+		b.deletePrefix(key[:1+2]) // the table and the topic's id
+	}
 }
 
 // PutGroup creates a group or changes its settings.
@@ -218,6 +219,16 @@ func (b *Batch) DeleteMessages(bucket, from, to uint64) {
 		b.key = appendMessageKey(b.key[:0], bucket, off)
 		b.note(b.b.SingleDelete(b.key, nil))
 	}
+}
+
+// PutDead creates or replaces the record of a page of dead messages.
+func (b *Batch) PutDead(r *Dead) {
+	b.set(appendDeadKey(b.key[:0], r.Bucket, r.Start), r.appendValue(b.value[:0]))
+}
+
+// DeleteDead removes such a record.
+func (b *Batch) DeleteDead(bucket, start uint64) {
+	b.delete(appendDeadKey(b.key[:0], bucket, start))
 }
 
 // PutCursor creates or replaces a group's position in a bucket.

@@ -125,6 +125,8 @@ func codecs() []codec {
 			func(r *Account) ([]byte, []byte) {
 				return appendAccountKey(nil, r.Group, r.Scope, r.Name), r.appendValue(nil)
 			}, decodeAccount),
+		codecOf("dead", Dead{Bucket: bucket7, Start: 2 * DeadPageSize, Page: [deadWords]uint64{0: 6, 1: 1 << 63, 2: 1}}, drawDead,
+			func(r *Dead) ([]byte, []byte) { return appendDeadKey(nil, r.Bucket, r.Start), r.appendValue(nil) }, decodeDead),
 	}
 }
 

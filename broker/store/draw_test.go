@@ -133,3 +133,14 @@ func drawSubscription(t *rapid.T) Subscription {
 		Version: rapid.Int64().Draw(t, "version"), Updated: drawTime(t),
 	}
 }
+
+func drawDead(t *rapid.T) Dead {
+	d := Dead{Bucket: rapid.Uint64().Draw(t, "bucket"), Start: DeadPageSize * rapid.Uint64Range(0, 1<<40).Draw(t, "page")}
+	for range rapid.IntRange(0, 6).Draw(t, "stretches") {
+		from := rapid.IntRange(0, DeadPageSize-1).Draw(t, "from")
+		for at := from; at < min(DeadPageSize, from+rapid.IntRange(1, DeadPageSize).Draw(t, "length")); at++ {
+			d.Page[at/64] |= 1 << (at % 64)
+		}
+	}
+	return d
+}

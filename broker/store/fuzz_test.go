@@ -40,6 +40,7 @@ func FuzzHold(f *testing.F)         { fuzz(f, "hold") }
 func FuzzExpiry(f *testing.F)       { fuzz(f, "expiry") }
 func FuzzDeadLetter(f *testing.F)   { fuzz(f, "deadletter") }
 func FuzzSubscription(f *testing.F) { fuzz(f, "subscription") }
+func FuzzDead(f *testing.F)         { fuzz(f, "dead") }
 func FuzzAccount(f *testing.F)      { fuzz(f, "account") }
 
 func FuzzMeta(f *testing.F) {

@@ -26,6 +26,7 @@ const (
 	tableDeadLetter   byte = 0x0a
 	tableSubscription byte = 0x0b
 	tableAccount      byte = 0x0c
+	tableDead         byte = 0x0d
 )
 
 // topicShift is where the topic id sits in a bucket id: a bucket id is the topic's
@@ -53,6 +54,10 @@ func appendBucketKey(dst []byte, topic uint16, name string) []byte {
 
 func appendMessageKey(dst []byte, bucket, offset uint64) []byte {
 	return appendUint64s(append(dst, tableMessage), bucket, offset)
+}
+
+func appendDeadKey(dst []byte, bucket, start uint64) []byte {
+	return appendUint64s(append(dst, tableDead), bucket, start)
 }
 
 func appendCursorKey(dst []byte, group uint32, bucket uint64) []byte {

@@ -228,6 +228,12 @@ func (s *Store) EachGroup(fn func(Group) bool) error {
 	return eachPrefix(s, []byte{tableGroup}, decodeGroup, fn)
 }
 
+// EachDead calls fn for the pages of dead messages of a topic in the order of bucket ids
+// and offsets.
+func (s *Store) EachDead(topic uint16, fn func(Dead) bool) error {
+	return eachPrefix(s, appendDeadKey(nil, uint64(topic)<<topicShift, 0)[:1+2], decodeDead, fn)
+}
+
 // EachCursor calls fn for a group's cursors in the order of bucket ids.
 func (s *Store) EachCursor(group uint32, fn func(Cursor) bool) error {
 	return eachPrefix(s, appendGroupID(nil, tableCursor, group), decodeCursor, fn)
