@@ -307,8 +307,8 @@ func TestFailedMessageIsRetriedAndBuried(t *testing.T) {
 			t.Errorf("dead letter %+v", l)
 		}
 		n, err := b.Redrive(t.Context(), group, []uint64{dead[0].Seq, dead[0].Seq, 99})
-		if err != nil || n != 1 {
-			t.Fatalf("redrive: %d, %v", n, err)
+		if err != nil || n != (broker.Redriven{Sent: 1}) {
+			t.Fatalf("redrive: %+v, %v", n, err)
 		}
 		if d := one(t, b, time.Second); string(d.Body) != "poison" || d.Attempt != 1 {
 			t.Errorf("after the redrive came %q, attempt %d", d.Body, d.Attempt)

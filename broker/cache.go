@@ -35,15 +35,31 @@ type cached struct {
 	message *store.Message
 }
 
-// entryOverhead is what a cached message costs beside its body, roughly.
-const entryOverhead = 512
+// entryOverhead is what a cached message costs beside its text and body, roughly;
+// textOverhead the same for each key and property, of which a message may have thousands.
+const (
+	entryOverhead = 512
+	textOverhead  = 32
+)
+
+// sizeOf is what a cached message costs in memory.
+func sizeOf(m *store.Message) int64 {
+	n := entryOverhead + len(m.Body) + len(m.ID) + len(m.Tag) + len(m.BornHost) + len(m.TraceContext)
+	for _, k := range m.Keys {
+		n += textOverhead + len(k)
+	}
+	for _, p := range m.Properties {
+		n += textOverhead + len(p.Key) + len(p.Value)
+	}
+	return int64(n)
+}
 
 func newTailCache(budget int64) *tailCache {
 	return &tailCache{budget: budget, entries: make(map[messageKey]cached)}
 }
 
 func (c *tailCache) put(k messageKey, name string, m *store.Message) {
-	size := int64(len(m.Body)) + entryOverhead
+	size := sizeOf(m)
 	if size > c.budget {
 		return
 	}
@@ -65,7 +81,7 @@ func (c *tailCache) remove(k messageKey) {
 		return
 	}
 	delete(c.entries, k)
-	c.bytes -= int64(len(e.message.Body)) + entryOverhead
+	c.bytes -= sizeOf(e.message)
 }
 
 // compact drops keys without a message. It runs when at least half of the queue

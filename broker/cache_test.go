@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -28,5 +29,26 @@ func TestTailCacheStaysWithinItsBudget(t *testing.T) {
 	c.put(key(count), "b", &store.Message{Body: make([]byte, 2*budget)})
 	if c.get(key(count)) != nil {
 		t.Error("a message above the budget is kept")
+	}
+}
+
+// TestTailCacheCountsAllOfAMessage: small bodies with as many properties as a sender may
+// have do not hold many times the budget.
+func TestTailCacheCountsAllOfAMessage(t *testing.T) {
+	t.Parallel()
+	const budget = 1 << 20
+	c := newTailCache(budget)
+	m := &store.Message{Body: []byte("x"), Properties: []store.Property{{Key: "k", Value: strings.Repeat("v", 16<<10)}}}
+	for off := range dispatch.Offset(1000) {
+		c.put(messageKey{1, off}, "name", m)
+	}
+	if held := len(c.entries) * (16 << 10); held > budget || held < budget/2 {
+		t.Errorf("%d bytes of properties are held with a budget of %d", held, budget)
+	}
+	for off := range dispatch.Offset(1000) {
+		c.remove(messageKey{1, off})
+	}
+	if c.bytes != 0 {
+		t.Errorf("%d bytes are counted in an empty cache", c.bytes)
 	}
 }

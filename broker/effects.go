@@ -1,8 +1,6 @@
 package broker
 
 import (
-	"errors"
-
 	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/broker/store"
 	"github.com/penstockmq/penstock/suspend/quota"
@@ -122,15 +120,7 @@ func (o *owner) bury(t *turn, w *dispatch.Write) {
 	g := o.groups[w.Group]
 	m := o.cache.get(messageKey{w.Bucket, w.Offset})
 	if m == nil {
-		var err error
-		m, err = o.store.Message(uint64(w.Bucket), uint64(w.Offset))
-		if err != nil {
-			// Nothing to keep but the fact: the record says what was lost and why.
-			if !errors.Is(err, store.ErrNotFound) {
-				o.log.Error("message unreadable", "topic", o.name, "bucket", w.Name, "offset", uint64(w.Offset), "error", err)
-			}
-			m = &store.Message{Stored: t.now}
-		}
+		m = o.remains(t.now, w)
 	}
 	t.batch.PutDeadLetter(&store.DeadLetter{
 		Group: uint32(w.Group), Seq: g.deadNext, Topic: o.name, Lite: w.Name, Bucket: uint64(w.Bucket),

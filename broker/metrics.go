@@ -17,6 +17,7 @@ type Metrics struct {
 	Redeliveries atomic.Int64 // deliveries with an attempt above 1
 	LeasesEnded  atomic.Int64 // leases that ran out
 	DeadLetters  atomic.Int64
+	Unreadable   atomic.Int64 // of the dead letters: messages that are damaged on disk
 	Expired      atomic.Int64 // messages whose deadline passed while queued
 	Recalled     atomic.Int64
 	Created      atomic.Int64 // buckets

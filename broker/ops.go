@@ -171,6 +171,8 @@ type DeadLetter struct {
 	Reason   string
 	At       time.Time
 	Message  Message
+	// Unreadable says why the record could not be read; all fields but Seq are empty then.
+	Unreadable error
 }
 
 // DeadLetters lists up to limit dead letters of a group from the sequence from on,
@@ -191,44 +193,55 @@ func (b *Broker) DeadLetters(_ context.Context, group string, from uint64, limit
 	for i, r := range records {
 		out[i] = DeadLetter{
 			Seq: r.Seq, Topic: r.Topic, Offset: r.Offset, Attempts: int(r.Attempts), Reason: r.Reason, At: r.At,
-			Message: fromStored(r.Message, r.Lite),
+			Message: fromStored(r.Message, r.Lite), Unreadable: r.Unreadable,
 		}
 	}
 	return out, nil
 }
 
+// Redriven says what became of the dead letters of one Redrive.
+type Redriven struct {
+	Sent int
+	// Unreadable are those that stay because their records are damaged.
+	Unreadable int
+}
+
 // Redrive sends dead letters of a group to their buckets again, in the order given,
 // each in one atomic write with its removal from the dead letters. Their attempts
-// start anew. It returns how many were sent and what stopped it; sequences that are
-// not there any more are skipped.
-func (b *Broker) Redrive(ctx context.Context, group string, seqs []uint64) (int, error) {
+// start anew. The error is what stopped it; sequences that are not there any more, and
+// records that are damaged, are skipped.
+func (b *Broker) Redrive(ctx context.Context, group string, seqs []uint64) (Redriven, error) {
+	var done Redriven
 	g, err := b.group(group)
 	if err != nil {
-		return 0, err
+		return done, err
 	}
 	b.redriving.Lock() // so that none is sent twice
 	defer b.redriving.Unlock()
-	n := 0
 	for _, seq := range seqs {
 		l, err := g.owner.store.DeadLetter(uint32(g.id), seq)
 		if errors.Is(err, store.ErrNotFound) {
 			continue
 		}
+		if errors.Is(err, store.ErrCorrupt) {
+			done.Unreadable++
+			continue
+		}
 		if err != nil {
-			return n, err
+			return done, err
 		}
 		m := fromStored(l.Message, l.Lite)
 		delete(m.Properties, lite.PropertyDeadline) // it has passed, or soon will have
 		c, err := b.newSend([]Message{m})
 		if err != nil {
-			return n, fmt.Errorf("dead letter %d: %w", seq, err)
+			return done, fmt.Errorf("dead letter %d: %w", seq, err)
 		}
 		if err := g.owner.call(ctx, &redriveCommand{sendCommand: c, group: g.id, seq: seq}); err != nil {
-			return n, fmt.Errorf("dead letter %d: %w", seq, err)
+			return done, fmt.Errorf("dead letter %d: %w", seq, err)
 		}
-		n++
+		done.Sent++
 	}
-	return n, nil
+	return done, nil
 }
 
 // redriveCommand is a send that takes a dead letter's place.

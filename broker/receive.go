@@ -153,9 +153,12 @@ func (o *owner) read(got pulled) []Delivery {
 			case errors.Is(err, store.ErrNotFound):
 				o.drop(dropCommand{handle: it.Handle})
 				continue
+			case errors.Is(err, store.ErrCorrupt):
+				_ = o.send(unreadableCommand{it.Handle}) // if the loop is full, the lease ends by itself
+				continue
 			case err != nil:
-				// A message that cannot be read must not be lost and must not be
-				// spun on: its lease stays and ends in its time.
+				// The disk failed to read a message that may be whole. The message must
+				// not be lost and must not be spun on: its lease stays and ends in its time.
 				o.log.Error("message unreadable", "topic", o.name, "bucket", it.Name, "offset", uint64(it.Handle.Offset), "error", err)
 				continue
 			}

@@ -3,7 +3,6 @@ package broker
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -11,7 +10,8 @@ import (
 )
 
 // recover reads the state of all topics and groups. It reads bucket and position
-// records in key order and no message.
+// records in key order and no message. A record below those of topics and groups that
+// does not decode is reported and left out: it costs itself and never the start.
 func (b *Broker) recover() error {
 	var err error
 	if b.nextTopic, err = b.store.NextTopicID(); err != nil {
@@ -81,18 +81,23 @@ func (b *Broker) recoverGroups(changes *store.Batch) error {
 // are idle are counted and not kept.
 func (o *owner) recover() error {
 	count := 0
-	var stale []store.Bucket
+	var stale []store.Bucket // at most reindexBatch
+	var failed error
 	errs := []error{o.store.EachBucket(o.id, "", func(r store.Bucket) bool {
 		count++
 		switch {
 		case r.Tail > r.Head:
 			o.m.RestoreBucket(bucketState(r))
 		case o.expiresSooner(r):
-			stale = append(stale, r)
+			if stale = append(stale, r); len(stale) == reindexBatch {
+				failed = o.reindex(stale)
+				stale = stale[:0]
+			}
 		}
-		return true
+		return failed == nil
 	})}
-	errs = append(errs, o.reindex(stale), o.store.EachDead(o.id, func(r store.Dead) bool { o.m.RestoreDead(deadState(r)); return true }))
+	errs = append(errs, failed, o.reindex(stale),
+		o.store.EachDead(o.id, func(r store.Dead) bool { o.m.RestoreDead(deadState(r)); return true }))
 	o.m.SetBucketCount(count)
 	for id, g := range o.groups {
 		errs = append(errs, o.recoverGroup(id, g))
@@ -110,26 +115,25 @@ func (o *owner) expiresSooner(r store.Bucket) bool {
 	return o.cfg.TTL > 0 && (r.Expiry.IsZero() || r.Expiry.After(dispatch.Expiry(r.LastActive, o.cfg.TTL)))
 }
 
-// reindexBatch bounds the buckets of one batch of reindex.
+// reindexBatch bounds the buckets of one batch of reindex, and so what recovery holds of
+// millions of idle buckets after the TTL was lowered.
 const reindexBatch = 1000
 
 // reindex moves idle buckets to their place in the expiry index.
 func (o *owner) reindex(buckets []store.Bucket) error {
-	for chunk := range slices.Chunk(buckets, reindexBatch) {
-		batch := o.store.NewBatch()
-		for _, r := range chunk {
-			if !r.Expiry.IsZero() {
-				batch.DeleteExpiry(r.Expiry, r.ID)
-			}
-			r.Expiry = dispatch.Expiry(r.LastActive, o.cfg.TTL)
-			batch.PutBucket(&r)
-			batch.PutExpiry(&store.Expiry{At: r.Expiry, Bucket: r.ID, Name: r.Name})
-		}
-		if err := commit(o.store, batch); err != nil {
-			return err
-		}
+	if len(buckets) == 0 {
+		return nil
 	}
-	return nil
+	batch := o.store.NewBatch()
+	for _, r := range buckets {
+		if !r.Expiry.IsZero() {
+			batch.DeleteExpiry(r.Expiry, r.ID)
+		}
+		r.Expiry = dispatch.Expiry(r.LastActive, o.cfg.TTL)
+		batch.PutBucket(&r)
+		batch.PutExpiry(&store.Expiry{At: r.Expiry, Bucket: r.ID, Name: r.Name})
+	}
+	return commit(o.store, batch)
 }
 
 func (o *owner) recoverGroup(id dispatch.GroupID, g *groupState) error {
@@ -138,12 +142,12 @@ func (o *owner) recoverGroup(id dispatch.GroupID, g *groupState) error {
 		return err
 	}
 	g.deadFirst, g.deadNext = next, next
-	oldest, err := o.store.DeadLetters(uint32(id), 0, 1)
+	oldest, found, err := o.store.OldestDeadLetter(uint32(id))
 	if err != nil {
 		return err
 	}
-	if len(oldest) > 0 {
-		g.deadFirst = oldest[0].Seq
+	if found {
+		g.deadFirst = oldest
 	}
 	return errors.Join(
 		o.store.EachCursor(uint32(id), func(r store.Cursor) bool { o.m.RestoreCursor(id, cursorState(r)); return true }),

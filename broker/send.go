@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -100,15 +99,11 @@ func newBucketRequest(m *Message) (dispatch.AppendRequest, error) {
 }
 
 func messageDeadline(properties map[string]string) (time.Time, error) {
-	v, ok := properties[lite.PropertyDeadline]
-	if !ok {
-		return time.Time{}, nil
+	deadline, err := lite.ParseDeadline(properties[lite.PropertyDeadline])
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%w: %w", ErrInvalidArgument, err)
 	}
-	ms, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || ms <= 0 {
-		return time.Time{}, fmt.Errorf("%w: property %s %q is not a time in Unix milliseconds", ErrInvalidArgument, lite.PropertyDeadline, v)
-	}
-	return time.UnixMilli(ms), nil
+	return deadline, nil
 }
 
 func (c *sendCommand) apply(o *owner, t *turn) {

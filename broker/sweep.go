@@ -11,20 +11,43 @@ import (
 // sweepBatch bounds the entries of the expiry index that are looked at in one go.
 const sweepBatch = 1000
 
+// wholeSweep is how often a sweep begins at the start of the expiry index again. Those in
+// between begin behind the last entry that was looked at: what lies before it are the
+// tombstones of entries that were deleted, up to millions. An entry can come to be there
+// all the same, when the clock is set back or a bucket could not be read.
+const wholeSweep = 10 * time.Minute
+
+// sweepPlace is where the next sweep begins. Owned by Broker.sweep.
+type sweepPlace struct {
+	next  store.ExpiryPlace
+	whole time.Time // when a sweep last began at the start of the index
+	last  time.Time // when the last one began
+}
+
+// begin returns where a sweep begins.
+func (p *sweepPlace) begin(now time.Time) {
+	if now.Before(p.last) || now.Sub(p.whole) >= wholeSweep {
+		p.next, p.whole = store.ExpiryPlace{}, now
+	}
+	p.last = now
+}
+
 // sweep looks, once in each interval, at the buckets whose time may have come. Its
 // cost follows the entries that are due, not the buckets there are.
 func (b *Broker) sweep(ctx context.Context) error {
 	ticker := time.NewTicker(b.opts.SweepInterval)
 	defer ticker.Stop()
+	var place sweepPlace
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C:
 		}
+		place.begin(wall())
 		for more := true; more; {
 			var err error
-			if more, err = b.sweepDue(ctx); err != nil {
+			if more, err = b.sweepDue(ctx, &place); err != nil {
 				if ctx.Err() == nil {
 					b.opts.Logger.Error("sweep failed", "error", err)
 				}
@@ -36,10 +59,14 @@ func (b *Broker) sweep(ctx context.Context) error {
 
 // sweepDue hands one batch of due entries to their owners and says whether there
 // may be more.
-func (b *Broker) sweepDue(ctx context.Context) (bool, error) {
-	due, err := b.store.DueExpiry(wall(), sweepBatch)
-	if err != nil || len(due) == 0 {
+func (b *Broker) sweepDue(ctx context.Context, place *sweepPlace) (bool, error) {
+	due, next, err := b.store.DueExpiry(place.next, wall(), sweepBatch)
+	if err != nil {
 		return false, err
+	}
+	if len(due) == 0 {
+		place.next = next
+		return false, nil
 	}
 	byTopic := map[uint16][]store.Expiry{}
 	for _, e := range due {
@@ -58,6 +85,7 @@ func (b *Broker) sweepDue(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
+	place.next = next // what failed above is looked at again
 	return len(due) == sweepBatch, nil
 }
 

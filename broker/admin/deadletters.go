@@ -35,15 +35,20 @@ type Redrive struct {
 	Sequences []uint64 `json:"sequences"`
 }
 
-// Redriven says how many went; those that were gone already are not counted.
+// Redriven says how many went; those that were gone already are not counted. Unreadable
+// are those that stay because their records are damaged on disk.
 type Redriven struct {
-	Redriven int `json:"redriven"`
+	Redriven   int `json:"redriven"`
+	Unreadable int `json:"unreadable,omitempty"`
 }
 
 // maxRedrive bounds one request: each dead letter waits for the disk.
 const maxRedrive = 1000
 
 func deadLetterOf(d broker.DeadLetter) DeadLetter {
+	if d.Unreadable != nil {
+		return DeadLetter{Sequence: d.Seq, Reason: "the record of this dead letter is damaged: " + d.Unreadable.Error()}
+	}
 	return DeadLetter{
 		Sequence: d.Seq, Topic: d.Topic, Bucket: d.Message.Lite, Offset: d.Offset, MessageID: d.Message.ID,
 		Attempts: d.Attempts, Reason: d.Reason, At: d.At.UTC(), BodyBytes: len(d.Message.Body),
@@ -88,6 +93,6 @@ func (s *Server) redrive(r *http.Request) (int, any, error) {
 	if n := len(body.Sequences); n < 1 || n > maxRedrive {
 		return 0, nil, inField("sequences", fmt.Errorf("%w: %d of them: want 1 to %d", errBody, n, maxRedrive))
 	}
-	n, err := s.broker.Redrive(r.Context(), r.PathValue("group"), body.Sequences)
-	return http.StatusOK, Redriven{n}, err
+	done, err := s.broker.Redrive(r.Context(), r.PathValue("group"), body.Sequences)
+	return http.StatusOK, Redriven{done.Sent, done.Unreadable}, err
 }

@@ -80,6 +80,7 @@ func RegisterBroker(r prometheus.Registerer, b *broker.Broker) {
 		{"suspends_total", "Suspends that a consumer asked for.", m.Suspends.Load},
 		{"leases_ended_total", "Leases that ran out.", m.LeasesEnded.Load},
 		{"dead_letters_total", "Messages that became dead letters.", m.DeadLetters.Load},
+		{"dead_letters_unreadable_total", "Of the dead letters: messages that are damaged on disk.", m.Unreadable.Load},
 		{"expired_total", "Messages whose deadline passed while they were queued.", m.Expired.Load},
 		{"recalled_total", "Messages cancelled while they were queued.", m.Recalled.Load},
 		{"buckets_created_total", "Buckets made by their first message.", m.Created.Load},

@@ -187,13 +187,26 @@ func (m *Machine) NextWake() (time.Time, bool) {
 	return wake, found
 }
 
-// instant turns the wall clock into what the machine keeps; the zero time is 0.
+// instant turns the wall clock into what the machine keeps; the zero time is 0. What 64
+// bits of nanoseconds cannot hold is the nearest instant that they can: without that the
+// year 3000 would be an instant of the past.
 func instant(t time.Time) int64 {
-	if t.IsZero() {
+	switch {
+	case t.IsZero():
 		return 0
+	case t.After(lastInstant):
+		return math.MaxInt64
+	case t.Before(firstInstant):
+		return math.MinInt64
 	}
 	return t.UnixNano()
 }
+
+// The ends of what 64 bits of nanoseconds hold: from 1677 to 2262.
+var (
+	firstInstant = time.Unix(0, math.MinInt64)
+	lastInstant  = time.Unix(0, math.MaxInt64)
+)
 
 // moment is the inverse of instant.
 func moment(ns int64) time.Time {

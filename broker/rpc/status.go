@@ -51,6 +51,7 @@ var statusTable = [...]struct {
 	// To look again would find as much to look at.
 	{broker.ErrScanLimit, v2.Code_BAD_REQUEST},
 	{broker.ErrInvalidArgument, v2.Code_BAD_REQUEST},
+	{lite.ErrDeadline, v2.Code_BAD_REQUEST},
 	{broker.ErrBodyTooLarge, v2.Code_MESSAGE_BODY_TOO_LARGE},
 	{broker.ErrBucketFull, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrBucketBytes, v2.Code_TOO_MANY_REQUESTS},

@@ -44,6 +44,7 @@ var wantCodes = map[string]struct {
 	"broker.ErrBucketNotFound":    {broker.ErrBucketNotFound, 40401},
 	"broker.ErrScanLimit":         {broker.ErrScanLimit, 40000},
 	"broker.ErrInvalidArgument":   {broker.ErrInvalidArgument, 40000},
+	"lite.ErrDeadline":            {lite.ErrDeadline, 40000},
 	"broker.ErrBodyTooLarge":      {broker.ErrBodyTooLarge, 41301},
 	"broker.ErrBucketFull":        {broker.ErrBucketFull, 42900},
 	"broker.ErrBucketBytes":       {broker.ErrBucketBytes, 42900},

@@ -44,7 +44,7 @@ func (b *Bucket) appendValue(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, b.ID)
 	dst = append(dst, b.Level)
 	dst = binary.AppendUvarint(dst, b.Tail)
-	dst = binary.AppendUvarint(dst, b.Tail-b.Head)
+	dst = binary.AppendUvarint(dst, b.Tail-min(b.Head, b.Tail))
 	dst = binary.AppendUvarint(dst, uint64(max(b.Bytes, 0)))
 	dst = appendTime(dst, b.Created)
 	dst = appendTime(dst, b.LastActive)

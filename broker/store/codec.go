@@ -19,14 +19,39 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
+// minTime and maxTime are the ends of what a record holds.
+var (
+	minTime = time.UnixMilli(1).UTC()
+	maxTime = time.UnixMilli(maxMillis).UTC()
+)
+
+// ClampTime returns t, or the nearest instant that a record can hold: from 1970 to 2262.
+// The zero time stays zero.
+//
+// Invariant: all times go through it on their way into a record, so no record is written
+// that cannot be read. A sender's clock may say anything, up to the year 9999.
+func ClampTime(t time.Time) time.Time {
+	switch {
+	case t.IsZero():
+		return time.Time{}
+	case t.Before(minTime):
+		return minTime
+	case t.After(maxTime):
+		return maxTime
+	}
+	return t
+}
+
 // appendTime rounds down to the millisecond: for instants that have passed.
 func appendTime(dst []byte, t time.Time) []byte {
+	t = ClampTime(t)
 	return appendMillis(dst, t, t.UnixMilli())
 }
 
 // appendUntil rounds up to the millisecond: for instants before which something
 // must not happen.
 func appendUntil(dst []byte, t time.Time) []byte {
+	t = ClampTime(t)
 	ms := t.UnixMilli()
 	if t.Nanosecond()%int(time.Millisecond) != 0 {
 		ms++
@@ -38,7 +63,7 @@ func appendMillis(dst []byte, t time.Time, ms int64) []byte {
 	if t.IsZero() {
 		return append(dst, 0)
 	}
-	return binary.AppendUvarint(dst, uint64(max(ms, 1)))
+	return binary.AppendUvarint(dst, uint64(ms))
 }
 
 func flag(bit uint, set bool) byte {
@@ -180,8 +205,10 @@ func (d *decoder) duration() time.Duration { return time.Duration(d.int64()) }
 // (the year 2262), so that no later arithmetic overflows.
 const maxMillis = math.MaxInt64 / int64(time.Millisecond)
 
+// time reads an instant. An earlier version of this package wrote instants after 2262,
+// which a sender may name; they are read as the latest there is.
 func (d *decoder) time() time.Time {
-	ms := d.bounded(uint64(maxMillis))
+	ms := min(d.uvarint(), uint64(maxMillis))
 	if ms == 0 {
 		return time.Time{}
 	}

@@ -21,6 +21,8 @@ type DeadLetter struct {
 	Reason   string
 	At       time.Time
 	Message  *Message
+	// Unreadable says why a record did not decode; see Store.DeadLetters. It is not stored.
+	Unreadable error
 }
 
 // The value is: version, length of the origin (uvarint), origin, a message's value.

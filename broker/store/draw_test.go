@@ -2,6 +2,7 @@ package store
 
 import (
 	"math"
+	"reflect"
 	"time"
 
 	"pgregory.net/rapid"
@@ -143,4 +144,55 @@ func drawDead(t *rapid.T) Dead {
 		}
 	}
 	return d
+}
+
+// extremeTime draws any instant a time.Time can hold.
+func extremeTime(t *rapid.T) time.Time {
+	return rapid.OneOf(
+		rapid.SampledFrom([]time.Time{
+			{},
+			time.Unix(0, 0), time.Unix(0, -1), time.UnixMilli(maxMillis + 1), time.UnixMilli(math.MaxInt64), time.UnixMilli(math.MinInt64),
+			time.Date(3000, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(-1, 1, 1, 0, 0, 0, 0, time.UTC),
+		}),
+		rapid.Custom(func(t *rapid.T) time.Time {
+			return time.Unix(rapid.Int64().Draw(t, "s"), rapid.Int64Range(0, 999_999_999).Draw(t, "ns"))
+		}),
+	).Draw(t, "time")
+}
+
+// drawAny sets v to any value of its type, without regard for what makes sense.
+func drawAny(t *rapid.T, v reflect.Value) {
+	if v.Type() == reflect.TypeFor[time.Time]() {
+		v.Set(reflect.ValueOf(extremeTime(t)))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for _, f := range v.Fields() {
+			drawAny(t, f)
+		}
+	case reflect.Interface: // an error, which is not stored
+	case reflect.Pointer: // of a dead letter's message; never nil
+		v.Set(reflect.New(v.Type().Elem()))
+		drawAny(t, v.Elem())
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), rapid.IntRange(0, 4).Draw(t, "length"), 4))
+		for i := range v.Len() {
+			drawAny(t, v.Index(i))
+		}
+	case reflect.Array:
+		for i := range v.Len() {
+			drawAny(t, v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(string(rapid.SliceOfN(rapid.Byte(), 0, 20).Draw(t, "text")))
+	case reflect.Bool:
+		v.SetBool(rapid.Bool().Draw(t, "bool"))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(rapid.Int64().Draw(t, "int"))
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		v.SetUint(rapid.Uint64Range(0, math.MaxUint64>>(64-v.Type().Bits())).Draw(t, "uint"))
+	default:
+		t.Fatalf("no values of kind %v", v.Kind())
+	}
 }

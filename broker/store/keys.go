@@ -57,7 +57,7 @@ func appendMessageKey(dst []byte, bucket, offset uint64) []byte {
 }
 
 func appendDeadKey(dst []byte, bucket, start uint64) []byte {
-	return appendUint64s(append(dst, tableDead), bucket, start)
+	return appendUint64s(append(dst, tableDead), bucket, start-start%DeadPageSize)
 }
 
 func appendCursorKey(dst []byte, group uint32, bucket uint64) []byte {
@@ -102,6 +102,9 @@ func appendUint64s(dst []byte, vs ...uint64) []byte {
 
 // expirySecond rounds up: a bucket is never looked at before its time.
 func expirySecond(at time.Time) uint64 {
+	if at.After(maxTime) {
+		return uint64(maxMillis / 1000)
+	}
 	s := at.Unix()
 	if at.Nanosecond() > 0 {
 		s++

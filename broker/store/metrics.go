@@ -11,6 +11,13 @@ type Metrics struct {
 	Syncs          int64 // of the log, made
 	SyncsSkipped   int64 // of the log, not needed: only Written batches
 	DurablePending int64 // Durable batches that do not hold yet
+
+	// What follows counts since the folder was opened; see DESIGN.md, Damage.
+	BadRecords       int64 // reads that met a record which does not decode
+	BadBlocks        int64 // reads that met a damaged block
+	CutBytes         int64 // of the newest log's torn end, cut off at the start
+	CutRecords       int64 // of those, records that could be told apart
+	BackgroundErrors int64 // flushes and compactions that failed and were tried again
 }
 
 // Metrics returns the figures. It takes a lock of the engine and is meant to be
@@ -20,6 +27,12 @@ func (s *Store) Metrics() Metrics {
 		Syncs:          s.gate.real.Load(),
 		SyncsSkipped:   s.gate.skipped.Load(),
 		DurablePending: s.gate.durable.Load(),
+
+		BadRecords:       s.damage.records.Load(),
+		BadBlocks:        s.damage.blocks.Load(),
+		CutBytes:         s.damage.cutBytes.Load(),
+		CutRecords:       s.damage.cutRecords.Load(),
+		BackgroundErrors: s.damage.background.Load(),
 	}
 	if !s.users.enter() {
 		return m

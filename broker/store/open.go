@@ -69,6 +69,8 @@ type Store struct {
 	failure atomic.Pointer[error]
 	closed  atomic.Bool
 	users   users
+	damage  damage
+	log     *repeatLog
 }
 
 // Open opens the folder, or makes it when there is none, recovers what the last
@@ -96,7 +98,7 @@ func openError(err error) error {
 
 // open lets benchmarks change Pebble's options.
 func open(o Options, tune func(*pebble.Options)) (*Store, error) {
-	s := &Store{async: o.AsyncFlush, users: users{idle: make(chan struct{}, 1)}}
+	s := &Store{async: o.AsyncFlush, users: users{idle: make(chan struct{}, 1)}, log: newRepeatLog(o.Logger)}
 	s.batches.New = func() any { return new(Batch) }
 
 	po := s.pebbleOptions(o)

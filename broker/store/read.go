@@ -28,14 +28,18 @@ func (s *Store) view(key []byte, fn func(value []byte) error) error {
 	case errors.Is(err, pebble.ErrNotFound):
 		return ErrNotFound
 	case err != nil:
-		return readError(err)
+		return s.readError(err)
 	}
 	return errors.Join(fn(value), closer.Close())
 }
 
+// errBlock is within the errors of reads that met a damaged block, and not of those that
+// met a record which does not decode.
+var errBlock = fmt.Errorf("%w: read", ErrCorrupt)
+
 func readError(err error) error {
 	if pebble.IsCorruptionError(err) {
-		return fmt.Errorf("%w: read: %w", ErrCorrupt, err)
+		return fmt.Errorf("%w: %w", errBlock, err)
 	}
 	return fmt.Errorf("read: %w", err)
 }
@@ -47,7 +51,15 @@ func (s *Store) scan(lower, upper []byte, fn func(key, value []byte) (bool, erro
 		return ErrClosed
 	}
 	defer s.users.leave()
-	return scan(s.db, lower, upper, fn)
+	return s.countDamage(scan(s.db, lower, upper, fn))
+}
+
+// countDamage counts the damaged block that ended a scan.
+func (s *Store) countDamage(err error) error {
+	if errors.Is(err, errBlock) {
+		s.damage.blocks.Add(1)
+	}
+	return err
 }
 
 // scan is Store.scan over the engine or one of its snapshots.
@@ -63,7 +75,7 @@ func scan(r pebble.Reader, lower, upper []byte, fn func(key, value []byte) (bool
 		}
 	}()
 	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr()
+		value, err := it.ValueAndErr() // of the block that has the key: it costs no read
 		if err != nil {
 			return readError(err)
 		}
@@ -74,9 +86,23 @@ func scan(r pebble.Reader, lower, upper []byte, fn func(key, value []byte) (bool
 	return nil
 }
 
-// each decodes all records from lower to before upper.
+// each decodes all records from lower to before upper. A record that does not decode is
+// counted, reported and left out.
 func each[T any](s *Store, lower, upper []byte, decode func(key, value []byte) (T, error), fn func(T) bool) error {
 	return s.scan(lower, upper, func(key, value []byte) (bool, error) {
+		r, err := decode(key, value)
+		if err != nil {
+			s.badRecord(key, err)
+			return true, nil
+		}
+		return fn(r), nil
+	})
+}
+
+// eachStrict is each for records that nothing can stand in for: it ends with the first
+// that does not decode.
+func eachStrict[T any](s *Store, prefix []byte, decode func(key, value []byte) (T, error), fn func(T) bool) error {
+	return s.scan(prefix, after(bytes.Clone(prefix)), func(key, value []byte) (bool, error) {
 		r, err := decode(key, value)
 		if err != nil {
 			return false, err
@@ -101,11 +127,21 @@ func (s *Store) empty() (bool, error) {
 
 // Message returns the message at a bucket's offset, or ErrNotFound.
 func (s *Store) Message(bucket, offset uint64) (*Message, error) {
-	value, err := s.get(appendMessageKey(make([]byte, 0, 17), bucket, offset))
+	key := appendMessageKey(make([]byte, 0, 17), bucket, offset)
+	value, err := s.get(key)
 	if err != nil {
 		return nil, err
 	}
-	return decodeMessage(value)
+	m, err := decodeMessage(value)
+	if err != nil {
+		s.badRecord(key, err)
+	}
+	return m, err
+}
+
+// RawMessage returns the bytes of a message's record, for one that does not decode.
+func (s *Store) RawMessage(bucket, offset uint64) ([]byte, error) {
+	return s.get(appendMessageKey(make([]byte, 0, 17), bucket, offset))
 }
 
 // MessageHeader is Message without the body, of which it returns the length. It copies
@@ -152,8 +188,12 @@ func (s *Store) FindProperty(bucket, from uint64, p Property, limit int) (off ui
 			return false, err
 		}
 		seen++
-		if found, err = hasProperty(value, p); err != nil || found {
-			return false, err
+		found, err = hasProperty(value, p)
+		if err != nil { // this one cannot be found; the others can
+			s.badRecord(key, err)
+		}
+		if found {
+			return false, nil
 		}
 		off++
 		return seen < limit, nil
@@ -218,14 +258,15 @@ func (s *Store) BucketsByPrefix(topic uint16, prefix, afterName string, limit in
 	return out, err
 }
 
-// EachTopic calls fn for all topics in the order of their names.
+// EachTopic calls fn for all topics in the order of their names. Unlike the other records,
+// a topic or group that does not decode is an error: without it all below it is lost.
 func (s *Store) EachTopic(fn func(Topic) bool) error {
-	return eachPrefix(s, []byte{tableTopic}, decodeTopic, fn)
+	return eachStrict(s, []byte{tableTopic}, decodeTopic, fn)
 }
 
 // EachGroup calls fn for all groups in the order of their names.
 func (s *Store) EachGroup(fn func(Group) bool) error {
-	return eachPrefix(s, []byte{tableGroup}, decodeGroup, fn)
+	return eachStrict(s, []byte{tableGroup}, decodeGroup, fn)
 }
 
 // EachDead calls fn for the pages of dead messages of a topic in the order of bucket ids
@@ -259,20 +300,39 @@ func (s *Store) EachSubscription(group uint32, fn func(Subscription) bool) error
 	return eachPrefix(s, appendGroupID(nil, tableSubscription, group), decodeSubscription, fn)
 }
 
-// DueExpiry returns up to limit entries of the expiry table whose time is not after
-// now, the oldest first. They stay until DeleteExpiry.
-func (s *Store) DueExpiry(now time.Time, limit int) ([]Expiry, error) {
+// ExpiryPlace is a place in the expiry table. The zero value is its beginning.
+type ExpiryPlace struct{ key string }
+
+// DueExpiry returns up to limit entries of the expiry table whose time is not after now,
+// the oldest first, from a place on, and the place behind them. They stay until
+// DeleteExpiry. From the beginning of the table it walks over the tombstones of all
+// entries that were deleted and not yet compacted, which may be millions.
+func (s *Store) DueExpiry(from ExpiryPlace, now time.Time, limit int) ([]Expiry, ExpiryPlace, error) {
 	if limit <= 0 || now.Unix() < 0 {
-		return nil, nil
+		return nil, from, nil
+	}
+	lower := []byte(from.key)
+	if len(lower) == 0 {
+		lower = []byte{tableExpiry}
 	}
 	// now is rounded down where entries are rounded up: never early.
 	upper := appendUint64s([]byte{tableExpiry}, uint64(now.Unix())+1)
+	if bytes.Compare(lower, upper) >= 0 {
+		return nil, from, nil
+	}
 	var out []Expiry
-	err := each(s, []byte{tableExpiry}, upper, decodeExpiry, func(e Expiry) bool {
+	behind := from
+	err := s.scan(lower, upper, func(key, value []byte) (bool, error) {
+		behind.key = string(key) + "\x00" // the first key that comes after it
+		e, err := decodeExpiry(key, value)
+		if err != nil {
+			s.badRecord(key, err)
+			return true, nil
+		}
 		out = append(out, e)
-		return len(out) < limit
+		return len(out) < limit, nil
 	})
-	return out, err
+	return out, behind, err
 }
 
 // DeadLetter returns one dead letter of a group, or ErrNotFound.
@@ -282,11 +342,29 @@ func (s *Store) DeadLetter(group uint32, seq uint64) (*DeadLetter, error) {
 	if err != nil {
 		return nil, err
 	}
-	return decodeDeadLetter(key, value)
+	l, err := decodeDeadLetter(key, value)
+	if err != nil {
+		s.badRecord(key, err)
+	}
+	return l, err
+}
+
+// OldestDeadLetter returns the lowest sequence of a group's dead letters, and whether
+// there is one. It reads keys only, so a record that is damaged does not hinder it.
+func (s *Store) OldestDeadLetter(group uint32) (seq uint64, found bool, err error) {
+	prefix := appendGroupID(nil, tableDeadLetter, group)
+	err = s.scan(prefix, after(bytes.Clone(prefix)), func(key, _ []byte) (bool, error) {
+		k := keyFields{rest: key[len(prefix):]}
+		seq = k.uint64()
+		found = k.err("dead letter") == nil
+		return !found, nil
+	})
+	return seq, found, err
 }
 
 // DeadLetters returns up to limit dead letters of a group whose sequence is from or
-// higher, in the order of their arrival.
+// higher, in the order of their arrival. In the place of one that does not decode there
+// is one with nothing but its key, an empty message, and the reason in Unreadable.
 func (s *Store) DeadLetters(group uint32, from uint64, limit int) ([]*DeadLetter, error) {
 	if limit <= 0 {
 		return nil, nil
@@ -296,7 +374,9 @@ func (s *Store) DeadLetters(group uint32, from uint64, limit int) ([]*DeadLetter
 	err := s.scan(appendDeadLetterKey(nil, group, from), upper, func(key, value []byte) (bool, error) {
 		l, err := decodeDeadLetter(key, bytes.Clone(value))
 		if err != nil {
-			return false, err
+			s.badRecord(key, err)
+			k := keyFields{rest: key[1+4:]}
+			l = &DeadLetter{Group: group, Seq: k.uint64(), Message: &Message{}, Unreadable: err}
 		}
 		out = append(out, l)
 		return len(out) < limit, nil

@@ -33,13 +33,14 @@ func (v *Snapshot) Headers(bucket, from, to uint64, limit int) ([]MessageAt, err
 		}
 		m, err := decodeMessage(value)
 		if err != nil {
-			return false, err
+			v.store.badRecord(key, err)
+			return true, nil
 		}
 		m.Body = nil // it is the engine's
 		out = append(out, MessageAt{off, m})
 		return len(out) < limit, nil
 	})
-	return out, err
+	return out, v.store.countDamage(err)
 }
 
 // Close lets the engine forget what only the snapshot shows. It may be called twice.

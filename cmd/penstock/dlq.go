@@ -100,6 +100,9 @@ func newDLQRedrive(env environment) *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("after %d were redriven: %w", total.Redriven, err)
 		}
+		if total.Unreadable > 0 {
+			return fmt.Errorf("%d redriven; %d stay because their records are damaged, see penstock dlq list", total.Redriven, total.Unreadable)
+		}
 		if missing := len(seqs) - total.Redriven; missing > 0 && !*all {
 			return fmt.Errorf("%d redriven; of the sequences given %d are not among the dead letters of %q", total.Redriven, missing, c.group)
 		}
@@ -136,6 +139,7 @@ func (c *client) redrive(ctx context.Context, seqs []uint64) (admin.Redriven, er
 			return total, err
 		}
 		total.Redriven += got.Redriven
+		total.Unreadable += got.Unreadable
 		seqs = seqs[n:]
 	}
 	return total, nil

@@ -114,8 +114,8 @@ func FromProperties(p map[string]string) (Request, error) {
 		return Request{}, fmt.Errorf("%w: %s: want %s.<gateway>.<request>", ErrRequest, PropertyReply, replyPrefix)
 	}
 	var err error
-	if r.Deadline, err = timeProperty(p, PropertyDeadline); err != nil {
-		return Request{}, err
+	if r.Deadline, err = lite.ParseDeadline(p[PropertyDeadline]); err != nil {
+		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
 	if r.Accepted, err = timeProperty(p, PropertyAccepted); err != nil {
 		return Request{}, err

@@ -1,0 +1,35 @@
+package lite
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// ErrDeadline: the value of PropertyDeadline is not an instant.
+var ErrDeadline = errors.New("invalid deadline")
+
+// NoDeadlineMillis is the value of PropertyDeadline from which on it means no deadline:
+// the last millisecond that fits 64 bits of nanoseconds, in the year 2262. Clients write
+// "never" as the largest number they have, Java's Long.MAX_VALUE above all.
+const NoDeadlineMillis = math.MaxInt64 / int64(time.Millisecond)
+
+// ParseDeadline reads the value of PropertyDeadline. The zero time is no deadline: the
+// value is empty, or is NoDeadlineMillis or more. Errors wrap ErrDeadline and name the
+// property, the value and the accepted form.
+func ParseDeadline(value string) (time.Time, error) {
+	if value == "" {
+		return time.Time{}, nil
+	}
+	ms, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || ms <= 0 {
+		return time.Time{}, fmt.Errorf("%w: property %s: invalid value %.64q: want Unix milliseconds from 1 to %d; %d or more is no deadline",
+			ErrDeadline, PropertyDeadline, value, int64(math.MaxInt64), NoDeadlineMillis)
+	}
+	if ms >= NoDeadlineMillis {
+		return time.Time{}, nil
+	}
+	return time.UnixMilli(ms), nil
+}
