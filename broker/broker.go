@@ -95,6 +95,7 @@ func Open(opts Options) (*Broker, error) {
 		b.start(o)
 	}
 	loops.Go(func() error { return b.sweep(runCtx) })
+	loops.Go(func() error { return b.watchGroups(runCtx) })
 	go b.notices.run()
 	if err := b.createConfigured(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
@@ -165,7 +166,8 @@ func (b *Broker) lookup(topic string) (*owner, bool) {
 	return o, ok
 }
 
-// topic finds the owner of a parent topic and, if that is allowed, creates it.
+// topic finds the owner of a parent topic and, if that is allowed, creates it. It is for
+// sends and receives: a query creates nothing.
 func (b *Broker) topic(ctx context.Context, name string) (*owner, error) {
 	if o, ok := b.lookup(name); ok {
 		return o, nil
@@ -174,7 +176,7 @@ func (b *Broker) topic(ctx context.Context, name string) (*owner, error) {
 		return nil, fmt.Errorf("%w: %q", ErrTopicNotFound, name)
 	}
 	cfg := b.opts.AutoTopic
-	cfg.Name = name
+	cfg.Name, cfg.Auto = name, true
 	if err := b.CreateTopic(ctx, cfg); err != nil && !errors.Is(err, ErrExists) {
 		return nil, err
 	}
@@ -184,21 +186,15 @@ func (b *Broker) topic(ctx context.Context, name string) (*owner, error) {
 	return nil, fmt.Errorf("%w: %q", ErrTopicNotFound, name)
 }
 
-// route finds the owner and the group's id for a request of a consumer.
-func (b *Broker) route(ctx context.Context, topic, group string) (*owner, dispatch.GroupID, error) {
-	o, err := b.topic(ctx, topic)
-	if err != nil {
-		return nil, 0, err
+// route finds the owner and the group's id for a request about a group. It creates
+// neither: a group keeps every message that it has not read, so a query, a hold or a
+// settlement with a mistyped name must not make one.
+func (b *Broker) route(_ context.Context, topic, group string) (*owner, dispatch.GroupID, error) {
+	o, ok := b.lookup(topic)
+	if !ok {
+		return nil, 0, fmt.Errorf("%w: %q", ErrTopicNotFound, topic)
 	}
 	g, err := b.group(group)
-	if err != nil && b.opts.AutoCreate {
-		cfg := b.opts.AutoGroup
-		cfg.Name, cfg.Topic = group, topic
-		if err := b.CreateGroup(ctx, cfg); err != nil && !errors.Is(err, ErrExists) {
-			return nil, 0, err
-		}
-		g, err = b.group(group)
-	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -206,6 +202,38 @@ func (b *Broker) route(ctx context.Context, topic, group string) (*owner, dispat
 		return nil, 0, fmt.Errorf("%w: group %q reads %q, the request names %q", ErrGroupBound, group, g.cfg.Topic, topic)
 	}
 	return o, g.id, nil
+}
+
+// enroll is route for a consumer that asks for messages: with AutoCreate it creates the
+// parent topic and the group. A group of the options that was removed for want of a
+// client comes back in any case.
+func (b *Broker) enroll(ctx context.Context, topic, group string) (*owner, dispatch.GroupID, error) {
+	if _, err := b.topic(ctx, topic); err != nil {
+		return nil, 0, err
+	}
+	if _, err := b.group(group); err != nil {
+		cfg, ok := b.planned(topic, group)
+		if !ok {
+			return nil, 0, err
+		}
+		if err := b.CreateGroup(ctx, cfg); err != nil && !errors.Is(err, ErrExists) {
+			return nil, 0, err
+		}
+	}
+	return b.route(ctx, topic, group)
+}
+
+// planned are the settings with which the group would be created on demand; false if it
+// would not be.
+func (b *Broker) planned(topic, group string) (GroupConfig, bool) {
+	for _, c := range b.opts.Groups {
+		if c.Name == group {
+			return c, true
+		}
+	}
+	cfg := b.opts.AutoGroup
+	cfg.Name, cfg.Topic, cfg.Auto = group, topic, true
+	return cfg, b.opts.AutoCreate
 }
 
 // group finds a consumer group; it never creates one.
@@ -219,15 +247,45 @@ func (b *Broker) group(name string) (groupEntry, error) {
 	return g, nil
 }
 
-// EnsureTopic returns nil when the parent topic exists or could be created on demand.
-func (b *Broker) EnsureTopic(ctx context.Context, name string) error {
-	_, err := b.topic(ctx, name)
-	return err
+// PlannedGroup returns the settings of a group that exists, or else those with which its
+// first receive would create it; false if that may not be.
+func (b *Broker) PlannedGroup(topic, group string) (GroupConfig, bool) {
+	if cfg, ok := b.Group(group); ok {
+		return cfg, true
+	}
+	cfg, ok := b.planned(topic, group)
+	return cfg.withDefaults(), ok
 }
 
-// EnsureGroup returns nil when the group exists, or could be created on demand, and
-// reads the parent topic.
-func (b *Broker) EnsureGroup(ctx context.Context, topic, group string) error {
-	_, _, err := b.route(ctx, topic, group)
-	return err
+// CheckTopic returns nil when the parent topic exists or the next send or receive would
+// create it. It creates nothing.
+func (b *Broker) CheckTopic(name string) error {
+	if _, ok := b.lookup(name); ok {
+		return nil
+	}
+	if !b.opts.AutoCreate {
+		return fmt.Errorf("%w: %q", ErrTopicNotFound, name)
+	}
+	return b.roomForTopic(TopicConfig{Name: name, Auto: true})
+}
+
+// CheckGroup returns nil when the group reads the parent topic, or the next receive would
+// create a group that does. It creates nothing: official clients ask for their assignment
+// before they ask for messages, and never ask for messages when the answer is an error.
+func (b *Broker) CheckGroup(ctx context.Context, topic, group string) error {
+	if err := b.CheckTopic(topic); err != nil {
+		return err
+	}
+	if _, err := b.group(group); err == nil {
+		_, _, err := b.route(ctx, topic, group)
+		return err
+	}
+	cfg, ok := b.planned(topic, group)
+	switch {
+	case !ok:
+		return fmt.Errorf("%w: %q", ErrGroupNotFound, group)
+	case cfg.Topic != topic:
+		return fmt.Errorf("%w: group %q reads %q, the request names %q", ErrGroupBound, group, cfg.Topic, topic)
+	}
+	return b.roomForGroup(cfg)
 }

@@ -17,6 +17,7 @@ func bucketState(r store.Bucket) dispatch.BucketState {
 		ID: dispatch.BucketID(r.ID), Name: r.Name, Cell: r.Cell,
 		Head: dispatch.Offset(r.Head), Tail: dispatch.Offset(r.Tail), Bytes: r.Bytes,
 		Created: r.Created, LastActive: r.LastActive, Expiry: r.Expiry,
+		Served: r.Served,
 	}
 	s.SetLevelByte(r.Level)
 	return s
@@ -27,6 +28,7 @@ func bucketRecord(s *dispatch.BucketState) *store.Bucket {
 		ID: uint64(s.ID), Name: s.Name, Cell: s.Cell, Level: s.LevelByte(),
 		Head: uint64(s.Head), Tail: uint64(s.Tail), Bytes: s.Bytes,
 		Created: s.Created, LastActive: s.LastActive, Expiry: s.Expiry,
+		Served: s.Served,
 	}
 }
 
@@ -110,7 +112,8 @@ func topicRecord(id uint16, c TopicConfig, created time.Time) *store.Topic {
 	return &store.Topic{
 		ID: id, Name: c.Name, TTL: c.TTL, ExpireBacklog: c.ExpireBacklog,
 		MaxMessages: c.MaxMessages, MaxBytes: c.MaxBytes, MaxBuckets: c.MaxBuckets,
-		MaxWaiters: c.MaxWaiters, MaxSubscriptions: c.MaxSubscriptions, Created: created,
+		MaxWaiters: c.MaxWaiters, MaxSubscriptions: c.MaxSubscriptions, Created: created, Auto: c.Auto,
+		MaxUserBuckets: c.MaxUserBuckets, UnservedTTL: c.UnservedTTL,
 	}
 }
 
@@ -118,15 +121,18 @@ func topicConfig(r store.Topic) TopicConfig {
 	return TopicConfig{
 		Name: r.Name, TTL: r.TTL, ExpireBacklog: r.ExpireBacklog,
 		MaxMessages: r.MaxMessages, MaxBytes: r.MaxBytes, MaxBuckets: r.MaxBuckets,
-		MaxWaiters: r.MaxWaiters, MaxSubscriptions: r.MaxSubscriptions,
+		MaxWaiters: r.MaxWaiters, MaxSubscriptions: r.MaxSubscriptions, Auto: r.Auto,
+		MaxUserBuckets: r.MaxUserBuckets, UnservedTTL: r.UnservedTTL,
 	}.withDefaults()
 }
 
-func groupRecord(id dispatch.GroupID, c GroupConfig, created time.Time) *store.Group {
+func (g *groupState) record(id dispatch.GroupID) *store.Group {
+	c := g.cfg
 	return &store.Group{
 		ID: uint32(id), Name: c.Name, Topic: c.Topic, Wildcard: c.Wildcard, Exclusive: c.Exclusive,
 		StartLatest: c.StartLatest, Unlimited: c.Unlimited, InFlight: c.InFlight, MaxAttempts: c.MaxAttempts,
-		ClientQuota: c.ClientQuota, MaxSuspend: c.MaxSuspend, Created: created,
+		ClientQuota: c.ClientQuota, MaxSuspend: c.MaxSuspend, Created: g.created,
+		Auto: c.Auto, Retention: c.Retention, Idle: g.idle,
 	}
 }
 
@@ -134,7 +140,7 @@ func groupConfig(r store.Group) GroupConfig {
 	return GroupConfig{
 		Name: r.Name, Topic: r.Topic, Wildcard: r.Wildcard, Exclusive: r.Exclusive,
 		StartLatest: r.StartLatest, Unlimited: r.Unlimited, InFlight: r.InFlight, MaxAttempts: r.MaxAttempts,
-		ClientQuota: r.ClientQuota, MaxSuspend: r.MaxSuspend,
+		ClientQuota: r.ClientQuota, MaxSuspend: r.MaxSuspend, Auto: r.Auto, Retention: r.Retention,
 	}.withDefaults()
 }
 
@@ -151,6 +157,7 @@ func (c TopicConfig) dispatch(id uint16, nextBucket uint64, epoch uint32) dispat
 		Name: c.Name, ID: id, TTL: c.TTL, ExpireBacklog: c.ExpireBacklog,
 		MaxMessages: c.MaxMessages, MaxBytes: c.MaxBytes, MaxBuckets: c.MaxBuckets,
 		MaxWaiters: c.MaxWaiters, MaxSubscriptions: c.MaxSubscriptions,
+		MaxUserBuckets: c.MaxUserBuckets, UnservedTTL: c.UnservedTTL,
 		NextBucket: nextBucket, Epoch: epoch,
 	}
 }

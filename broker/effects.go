@@ -51,6 +51,7 @@ func (o *owner) count(c *dispatch.Counters) {
 	m.LeasesEnded.Add(int64(c.LeasesEnded))
 	m.DeadLetters.Add(int64(c.DeadLettered))
 	m.Expired.Add(int64(c.Expired))
+	m.UserRefused.Add(int64(c.UserRefused))
 	m.Created.Add(int64(c.BucketsCreated))
 	m.Deleted.Add(int64(c.BucketsGone))
 }

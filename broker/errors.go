@@ -29,6 +29,8 @@ var (
 	ErrBucketBytes = errors.New("bucket is full in bytes")
 	// ErrTooManyBuckets: the parent topic has its maximum of buckets.
 	ErrTooManyBuckets = errors.New("too many buckets under the parent topic")
+	// ErrTooManyUserBuckets: the user has its maximum of buckets under the parent topic.
+	ErrTooManyUserBuckets = errors.New("too many buckets of one user under the parent topic")
 	// ErrTooManyWaiters: the parent topic has its maximum of parked polls.
 	ErrTooManyWaiters = errors.New("too many waiting polls")
 	// ErrSubscriptionQuota: a client or the topic has its maximum of lite subscriptions.

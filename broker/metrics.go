@@ -10,6 +10,7 @@ import (
 type Metrics struct {
 	Sends        atomic.Int64 // messages made durable
 	SendRefused  atomic.Int64 // messages refused by a cap
+	UserRefused  atomic.Int64 // sends refused as their user has its maximum of buckets
 	Deliveries   atomic.Int64 // messages handed to a consumer
 	Acks         atomic.Int64 // messages settled by an ack
 	StaleAcks    atomic.Int64
@@ -24,6 +25,9 @@ type Metrics struct {
 	Deleted      atomic.Int64 // buckets
 	EmptyPolls   atomic.Int64
 	Turns        atomic.Int64 // batches written
+	// GroupsRetired are groups that were removed as they had no client for longer than
+	// their Retention, RetiredMessages the messages that were kept for them alone.
+	GroupsRetired, RetiredMessages atomic.Int64
 	// Discarded counts messages that the broker settled by itself: purged, expired, past
 	// their deadline, dead letters that no consumer asked for.
 	Discarded atomic.Int64

@@ -269,8 +269,8 @@ type Stats struct {
 type TopicStats struct {
 	Topic string
 	dispatch.Stats
-	// GroupNames are the names of Stats.Groups, in their order.
-	GroupNames []string
+	// Uses are of Stats.Groups, in their order.
+	Uses []GroupUse
 }
 
 // Stats asks every owner loop for its gauges.
@@ -281,7 +281,8 @@ func (b *Broker) Stats(ctx context.Context) (Stats, error) {
 		err := o.query(ctx, func(time.Time) {
 			s = TopicStats{Topic: o.name, Stats: o.m.Stats()}
 			for _, g := range s.Groups {
-				s.GroupNames = append(s.GroupNames, o.groups[g.ID].cfg.Name)
+				state := o.groups[g.ID]
+				s.Uses = append(s.Uses, GroupUse{Name: state.cfg.Name, Clients: g.Clients, Idle: state.idle, Kept: state.kept})
 			}
 		})
 		if err != nil {
@@ -298,6 +299,7 @@ func dispatchError(err error) error {
 		{dispatch.ErrBucketFull, ErrBucketFull},
 		{dispatch.ErrBucketBytes, ErrBucketBytes},
 		{dispatch.ErrTooManyBuckets, ErrTooManyBuckets},
+		{dispatch.ErrTooManyUserBuckets, ErrTooManyUserBuckets},
 		{dispatch.ErrTooManyWaiters, ErrTooManyWaiters},
 		{dispatch.ErrSubscriptionQuota, ErrSubscriptionQuota},
 		{dispatch.ErrStaleHandle, ErrStaleHandle},

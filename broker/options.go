@@ -33,12 +33,16 @@ type Options struct {
 	Topics []TopicConfig
 	Groups []GroupConfig
 
-	// AutoCreate creates an unknown parent topic or group on first use.
+	// AutoCreate creates an unknown parent topic at the first send or receive, and an
+	// unknown group at the first receive or at the first lite topic that it subscribes to.
 	AutoCreate bool
 	// AutoTopic and AutoGroup are the settings such a topic or group gets; their
 	// names and the group's topic are filled in.
 	AutoTopic TopicConfig
 	AutoGroup GroupConfig
+	// MaxAutoTopics and MaxAutoGroups bound those that exist because they were created on
+	// demand; more are refused with ErrTopicNotFound and ErrGroupNotFound. Default 32.
+	MaxAutoTopics, MaxAutoGroups int
 
 	// MaxBodyBytes bounds a message body. Default 4 MiB, as RocketMQ.
 	MaxBodyBytes int
@@ -94,6 +98,14 @@ type TopicConfig struct {
 	MaxWaiters int
 	// MaxSubscriptions bounds its exact lite subscriptions. Default 1,000,000.
 	MaxSubscriptions int
+	// MaxUserBuckets bounds the buckets of one user. Default 10,000. The count is never
+	// too low; with ten million buckets it may be some 40 too high.
+	MaxUserBuckets int
+	// UnservedTTL is how long an idle bucket lives none of whose messages was ever
+	// served, if that is shorter than TTL. Default 15 minutes.
+	UnservedTTL time.Duration
+	// Auto says that it was created on demand. The broker sets it.
+	Auto bool
 }
 
 // GroupConfig are the settings of a consumer group.
@@ -117,6 +129,12 @@ type GroupConfig struct {
 	StartLatest bool
 	// Unlimited exempts the group from policies: only its own settings count.
 	Unlimited bool
+	// Retention is how long the group may be without a client while the broker runs; then
+	// it is removed, with its positions, holds and dead letters, and keeps no message any
+	// longer. 0 is for ever. At least 1 minute.
+	Retention time.Duration
+	// Auto says that it was created on demand. The broker sets it.
+	Auto bool
 }
 
 // Bounds that are the same for every topic and group.
@@ -128,6 +146,9 @@ const (
 	maxSuspend         = 30 * 24 * time.Hour
 	maxInvisible       = 12 * time.Hour
 	maxTopics          = 1 << 12
+	maxGroups          = 1 << 12
+	minRetention       = time.Minute
+	maxRetention       = 366 * 24 * time.Hour
 	maxBatchMessages   = 1024
 	maxMessagesPerPull = 1024
 )
@@ -140,6 +161,8 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxDeadLetters, 1_000_000)
 	setDefault(&o.SweepInterval, time.Second)
 	setDefault(&o.MaxNotices, 65536)
+	setDefault(&o.MaxAutoTopics, 32)
+	setDefault(&o.MaxAutoGroups, 32)
 	o.Topics, o.Groups = slices.Clone(o.Topics), slices.Clone(o.Groups)
 	for i := range o.Topics {
 		o.Topics[i] = o.Topics[i].withDefaults()
@@ -195,6 +218,8 @@ func (o Options) validate() error {
 		{"max dead letters", int64(o.MaxDeadLetters)},
 		{"sweep interval", int64(o.SweepInterval)},
 		{"max notices", int64(o.MaxNotices)},
+		{"max auto topics", int64(o.MaxAutoTopics)},
+		{"max auto groups", int64(o.MaxAutoGroups)},
 	} {
 		errs = append(errs, inRange(f.key, f.v, 1<<50))
 	}
@@ -207,6 +232,8 @@ func (c TopicConfig) withDefaults() TopicConfig {
 	setDefault(&c.MaxBuckets, 10_000_000)
 	setDefault(&c.MaxWaiters, 100_000)
 	setDefault(&c.MaxSubscriptions, 1_000_000)
+	setDefault(&c.MaxUserBuckets, 10_000)
+	setDefault(&c.UnservedTTL, 15*time.Minute)
 	return c
 }
 
@@ -219,6 +246,8 @@ func (c TopicConfig) Validate() error {
 		inRange("max buckets", int64(c.MaxBuckets), 1<<40),
 		inRange("max waiters", int64(c.MaxWaiters), 1<<31),
 		inRange("max subscriptions", int64(c.MaxSubscriptions), 1<<31),
+		inRange("max user buckets", int64(c.MaxUserBuckets), 1<<31),
+		durationInRange("unserved ttl", c.UnservedTTL, minTTL, maxTTL),
 	}
 	if c.TTL != 0 && (c.TTL < minTTL || c.TTL > maxTTL) {
 		errs = append(errs, fmt.Errorf("%w: ttl %v is outside %v to %v (0: for ever)", ErrInvalidArgument, c.TTL, minTTL, maxTTL))
@@ -236,7 +265,12 @@ func (c GroupConfig) withDefaults() GroupConfig {
 
 // Validate names every field that is out of its limits.
 func (c GroupConfig) Validate() error {
+	var retention error
+	if c.Retention != 0 {
+		retention = durationInRange("retention (0: for ever)", c.Retention, minRetention, maxRetention)
+	}
 	return errors.Join(
+		retention,
 		lite.CheckGroup(c.Name),
 		lite.CheckTopic(c.Topic),
 		inRange("in flight", int64(c.InFlight), maxInFlight),

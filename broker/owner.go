@@ -65,7 +65,13 @@ type owner struct {
 
 // groupState is what the owner keeps for a group beside the machine's state.
 type groupState struct {
-	cfg GroupConfig
+	cfg     GroupConfig
+	created time.Time
+	// idle is for how long it has had no client, while the broker ran; savedIdle is what
+	// its record says.
+	idle, savedIdle time.Duration
+	// kept is what the last census found of it.
+	kept int64
 	// deadNext is the sequence of the next dead letter, deadFirst of the oldest kept.
 	deadFirst, deadNext uint64
 }

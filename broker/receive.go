@@ -23,7 +23,7 @@ func (b *Broker) Receive(ctx context.Context, r ReceiveRequest) ([]Delivery, err
 	if err := r.validate(); err != nil {
 		return nil, err
 	}
-	o, g, err := b.route(ctx, r.Topic, r.Group)
+	o, g, err := b.enroll(ctx, r.Topic, r.Group)
 	if err != nil {
 		return nil, err
 	}

@@ -68,8 +68,9 @@ func (b *Broker) recoverGroups(changes *store.Batch) error {
 			failed = fmt.Errorf("%w: group %q reads %q and is configured for %q", ErrGroupBound, r.Name, r.Topic, cfg.Topic)
 			return false
 		}
-		changes.PutGroup(groupRecord(id, cfg, r.Created))
-		o.groups[id] = &groupState{cfg: cfg}
+		g := &groupState{cfg: cfg, created: r.Created, idle: r.Idle, savedIdle: r.Idle}
+		changes.PutGroup(g.record(id))
+		o.groups[id] = g
 		o.m.AddGroup(cfg.dispatch(id))
 		b.groups[r.Name] = groupEntry{id: id, owner: o, cfg: cfg}
 		return true
@@ -80,11 +81,10 @@ func (b *Broker) recoverGroups(changes *store.Batch) error {
 // recover gives the machine what the store knows of one parent topic. Buckets that
 // are idle are counted and not kept.
 func (o *owner) recover() error {
-	count := 0
 	var stale []store.Bucket // at most reindexBatch
 	var failed error
 	errs := []error{o.store.EachBucket(o.id, "", func(r store.Bucket) bool {
-		count++
+		o.m.CountBucket(r.Cell.User)
 		switch {
 		case r.Tail > r.Head:
 			o.m.RestoreBucket(bucketState(r))
@@ -98,7 +98,6 @@ func (o *owner) recover() error {
 	})}
 	errs = append(errs, failed, o.reindex(stale),
 		o.store.EachDead(o.id, func(r store.Dead) bool { o.m.RestoreDead(deadState(r)); return true }))
-	o.m.SetBucketCount(count)
 	for id, g := range o.groups {
 		errs = append(errs, o.recoverGroup(id, g))
 	}
@@ -112,7 +111,8 @@ func (o *owner) recover() error {
 // expiresSooner is whether an idle bucket's entry in the expiry index is missing or
 // too late for the topic's TTL, which may have been changed since it was written.
 func (o *owner) expiresSooner(r store.Bucket) bool {
-	return o.cfg.TTL > 0 && (r.Expiry.IsZero() || r.Expiry.After(dispatch.Expiry(r.LastActive, o.cfg.TTL)))
+	life := o.m.Life(r.Served)
+	return life > 0 && (r.Expiry.IsZero() || r.Expiry.After(dispatch.Expiry(r.LastActive, life)))
 }
 
 // reindexBatch bounds the buckets of one batch of reindex, and so what recovery holds of
@@ -129,7 +129,7 @@ func (o *owner) reindex(buckets []store.Bucket) error {
 		if !r.Expiry.IsZero() {
 			batch.DeleteExpiry(r.Expiry, r.ID)
 		}
-		r.Expiry = dispatch.Expiry(r.LastActive, o.cfg.TTL)
+		r.Expiry = dispatch.Expiry(r.LastActive, o.m.Life(r.Served))
 		batch.PutBucket(&r)
 		batch.PutExpiry(&store.Expiry{At: r.Expiry, Bucket: r.ID, Name: r.Name})
 	}

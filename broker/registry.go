@@ -70,8 +70,8 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 	if _, ok := b.lookup(cfg.Name); ok {
 		return fmt.Errorf("parent topic %q %w", cfg.Name, ErrExists)
 	}
-	if len(b.topics) >= maxTopics || b.nextTopic == 0 {
-		return fmt.Errorf("%w: %d parent topics exist, at most %d", ErrInvalidArgument, len(b.topics), maxTopics)
+	if err := b.roomForTopic(cfg); err != nil {
+		return err
 	}
 	id := b.nextTopic
 	batch := b.store.NewBatch()
@@ -145,11 +145,15 @@ func (b *Broker) CreateGroup(ctx context.Context, cfg GroupConfig) error {
 	if !ok {
 		return fmt.Errorf("%w: %q", ErrTopicNotFound, cfg.Topic)
 	}
+	if err := b.roomForGroup(cfg); err != nil {
+		return err
+	}
 	id := dispatch.GroupID(b.nextGroup)
 	err := o.change(ctx, func(t *turn) {
-		o.groups[id] = &groupState{cfg: cfg, deadFirst: 1, deadNext: 1}
+		g := &groupState{cfg: cfg, created: t.now, deadFirst: 1, deadNext: 1}
+		o.groups[id] = g
 		o.m.AddGroup(cfg.dispatch(id))
-		t.batch.PutGroup(groupRecord(id, cfg, t.now))
+		t.batch.PutGroup(g.record(id))
 		t.batch.PutNextGroupID(uint32(id) + 1)
 	})
 	if err != nil {
@@ -162,24 +166,92 @@ func (b *Broker) CreateGroup(ctx context.Context, cfg GroupConfig) error {
 	return nil
 }
 
+// roomForTopic returns nil when one more parent topic may be created, as cfg says by an
+// operator or on demand.
+func (b *Broker) roomForTopic(cfg TopicConfig) error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	auto := 0
+	for _, o := range b.topics {
+		if o.cfg.Auto {
+			auto++
+		}
+	}
+	switch {
+	case len(b.topics) >= maxTopics:
+		return fmt.Errorf("%w: %d parent topics exist, at most %d", ErrInvalidArgument, len(b.topics), maxTopics)
+	case cfg.Auto && auto >= b.opts.MaxAutoTopics:
+		return fmt.Errorf("%w: %q is not created: %d parent topics were created on demand, at most %d (max-auto-topics)",
+			ErrTopicNotFound, cfg.Name, auto, b.opts.MaxAutoTopics)
+	}
+	return nil
+}
+
+// roomForGroup is roomForTopic for a consumer group. Each group has a position in every
+// bucket of its topic, so memory follows groups times buckets.
+func (b *Broker) roomForGroup(cfg GroupConfig) error {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	auto := 0
+	for _, g := range b.groups {
+		if g.cfg.Auto {
+			auto++
+		}
+	}
+	switch {
+	case len(b.groups) >= maxGroups:
+		return fmt.Errorf("%w: %d consumer groups exist, at most %d", ErrInvalidArgument, len(b.groups), maxGroups)
+	case cfg.Auto && auto >= b.opts.MaxAutoGroups:
+		return fmt.Errorf("%w: %q is not created: %d groups were created on demand, at most %d (max-auto-groups)",
+			ErrGroupNotFound, cfg.Name, auto, b.opts.MaxAutoGroups)
+	}
+	return nil
+}
+
 // DeleteGroup removes a group with its positions, holds and dead letters. Messages
 // that only it had still to read go with it.
 func (b *Broker) DeleteGroup(ctx context.Context, name string) error {
+	_, err := b.removeGroup(ctx, name, func(*groupState, dispatch.GroupUse) bool { return true })
+	return err
+}
+
+// removed is what a removal of a group let go of.
+type removed struct {
+	done     bool
+	messages int64
+	dead     uint64
+}
+
+// removeGroup removes a group if the loop, asked in the turn of the removal, agrees. A
+// consumer that was about to poll then gets ErrGroupNotFound, and with its next poll a
+// new group, where that may be created.
+func (b *Broker) removeGroup(ctx context.Context, name string, agrees func(*groupState, dispatch.GroupUse) bool) (removed, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	b.mu.Lock()
-	g, ok := b.groups[name]
-	delete(b.groups, name) // no new requests from here on
-	b.mu.Unlock()
-	if !ok {
-		return fmt.Errorf("%w: %q", ErrGroupNotFound, name)
+	g, err := b.group(name)
+	if err != nil {
+		return removed{}, err
 	}
-	return g.owner.change(ctx, func(t *turn) {
-		g.owner.m.RemoveGroup(t.now, g.id)
-		g.owner.carryOut(t, g.owner.m.Take())
-		delete(g.owner.groups, g.id)
+	o, r := g.owner, removed{}
+	err = o.change(ctx, func(t *turn) {
+		state := o.groups[g.id]
+		if !agrees(state, o.m.GroupUse(g.id)) {
+			return
+		}
+		before := o.m.Stats().Messages
+		o.m.RemoveGroup(t.now, g.id)
+		o.carryOut(t, o.m.Take())
+		delete(o.groups, g.id)
 		t.batch.DeleteGroup(&store.Group{ID: uint32(g.id), Name: name})
+		r = removed{done: true, messages: before - o.m.Stats().Messages, dead: state.deadNext - state.deadFirst}
 	})
+	// Also after an error: the loop has ended then, or is about to.
+	if err != nil || r.done {
+		b.mu.Lock()
+		delete(b.groups, name)
+		b.mu.Unlock()
+	}
+	return r, err
 }
 
 // DeleteTopic removes a parent topic with all its buckets. ErrInUse while a group
@@ -215,8 +287,16 @@ func (b *Broker) DeleteTopic(_ context.Context, name string) error {
 
 // change runs f in the loop and waits until what it wrote is durable, whatever
 // becomes of the caller: the registry has to know how it ended.
+//
+// It waits for room in the queue: a change that was refused because the loop is busy
+// would leave the registry and the loop of two minds.
 func (o *owner) change(ctx context.Context, f func(t *turn)) error {
-	return o.call(context.WithoutCancel(ctx), &changeCommand{reply: newReply(), f: f})
+	ctx = context.WithoutCancel(ctx)
+	c := &changeCommand{reply: newReply(), f: f}
+	if err := o.sendWait(ctx, c); err != nil {
+		return err
+	}
+	return o.await(ctx, c.reply)
 }
 
 type changeCommand struct {

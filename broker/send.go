@@ -15,8 +15,8 @@ import (
 // one bucket keep their order.
 //
 // Errors: ErrTopicNotFound; ErrInvalidArgument or lite.ErrName for a field out of
-// its limits; ErrBodyTooLarge; ErrBucketFull, ErrBucketBytes and ErrTooManyBuckets
-// when a cap is reached; ErrBusy; ErrClosed; the context's error, after which the
+// its limits; ErrBodyTooLarge; ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets and
+// ErrTooManyUserBuckets when a cap is reached; ErrBusy; ErrClosed; the context's error, after which the
 // messages may or may not have been stored.
 func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Receipt, error) {
 	o, err := b.topic(ctx, topic)

@@ -145,9 +145,9 @@ func (b *Broker) DeadLetter(ctx context.Context, topic, group, handle, reason st
 // Recall cancels a queued message for every group and returns its message id.
 // ErrNotQueued says that it is being processed, was settled, or is gone.
 func (b *Broker) Recall(ctx context.Context, topic, recallHandle string) (string, error) {
-	o, err := b.topic(ctx, topic)
-	if err != nil {
-		return "", err
+	o, ok := b.lookup(topic)
+	if !ok {
+		return "", fmt.Errorf("%w: %q", ErrTopicNotFound, topic)
 	}
 	r, err := decodeRecall(recallHandle)
 	if err != nil {

@@ -133,7 +133,11 @@ func (b *Broker) HoldFor(ctx context.Context, topic, group string, target suspen
 	}
 	var inForce suspend.Hold
 	err = o.call(ctx, &settleCommand{reply: newReply(), settle: func(now time.Time) error {
-		longest := o.groups[g].cfg.MaxSuspend
+		state, ok := o.groups[g]
+		if !ok { // it was deleted meanwhile
+			return fmt.Errorf("%w: %q", ErrGroupNotFound, group)
+		}
+		longest := state.cfg.MaxSuspend
 		if err := suspend.CheckDuration(d, longest); err != nil {
 			return err
 		}

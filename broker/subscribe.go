@@ -49,15 +49,21 @@ const (
 	AtTime
 )
 
+// adds is whether the request asks for messages, as a receive does: then it creates a
+// group that may be created on demand, since a name that is added is not said again.
+func (b *Broker) adds(r *SyncRequest) bool {
+	if r.Action != dispatch.PartialAdd && r.Action != dispatch.CompleteAdd {
+		return false
+	}
+	cfg, _ := b.planned(r.Topic, r.Group)
+	return len(r.Names) > 0 || cfg.Wildcard
+}
+
 // SyncSubscription applies one SyncLiteSubscription of a client. A change is
 // written before it is confirmed: after a restart clients go on without a new sync.
 //
 // Errors: lite.ErrName; ErrSubscriptionQuota; those of finding topic and group.
 func (b *Broker) SyncSubscription(ctx context.Context, r SyncRequest) error {
-	o, g, err := b.route(ctx, r.Topic, r.Group)
-	if err != nil {
-		return err
-	}
 	for _, name := range r.Names {
 		if name == lite.Wildcard {
 			continue
@@ -65,6 +71,17 @@ func (b *Broker) SyncSubscription(ctx context.Context, r SyncRequest) error {
 		if err := lite.CheckName(name); err != nil {
 			return err
 		}
+	}
+	find, adds := b.route, b.adds(&r)
+	if adds {
+		find = b.enroll
+	}
+	o, g, err := find(ctx, r.Topic, r.Group)
+	if err != nil && !adds && b.CheckGroup(ctx, r.Topic, r.Group) == nil {
+		return nil // nothing to take back; official clients start with an empty set
+	}
+	if err != nil {
+		return err
 	}
 	err = o.call(ctx, &settleCommand{reply: newReply(), settle: func(now time.Time) error {
 		_, err := o.m.SyncSubscription(now, dispatch.SyncRequest{Group: g, Client: r.Client, Action: r.Action, Names: r.Names})

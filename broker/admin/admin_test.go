@@ -126,6 +126,13 @@ func TestTopicsAndGroups(t *testing.T) {
 	if group.Topic != "requests" || !group.Wildcard || group.MaxAttempts != 1 || group.InFlight != 1 {
 		t.Errorf("group is %+v", group)
 	}
+	var made admin.GroupStatus
+	f.want(http.StatusCreated, "POST", "/api/v1/groups", `{"name":"brief","topic":"requests","retention":"2h"}`, &made)
+	if time.Duration(made.Retention) != 2*time.Hour || made.Auto || made.Clients != 0 {
+		t.Errorf("group is %+v, want an operator's with a retention of 2 h", made)
+	}
+	f.want(http.StatusBadRequest, "POST", "/api/v1/groups", `{"name":"hasty","topic":"requests","retention":"2s"}`, nil)
+	f.want(http.StatusOK, "DELETE", "/api/v1/groups/brief", "", nil)
 	f.want(http.StatusCreated, "POST", "/api/v1/topics", `{"name":"another"}`, nil)
 	var topics admin.Topics
 	f.want(http.StatusOK, "GET", "/api/v1/topics", "", &topics)

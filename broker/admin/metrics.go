@@ -73,6 +73,7 @@ func RegisterBroker(r prometheus.Registerer, b *broker.Broker) {
 	}{
 		{"sends_total", "Messages made durable.", m.Sends.Load},
 		{"sends_refused_total", "Messages refused by a cap.", m.SendRefused.Load},
+		{"sends_refused_user_buckets_total", "Sends refused as their user has its maximum of buckets.", m.UserRefused.Load},
 		{"deliveries_total", "Messages handed to a consumer.", m.Deliveries.Load},
 		{"redeliveries_total", "Deliveries with an attempt above 1.", m.Redeliveries.Load},
 		{"acks_total", "Messages settled by an ack.", m.Acks.Load},
@@ -86,6 +87,8 @@ func RegisterBroker(r prometheus.Registerer, b *broker.Broker) {
 		{"buckets_created_total", "Buckets made by their first message.", m.Created.Load},
 		{"buckets_deleted_total", "Buckets removed after their idle time.", m.Deleted.Load},
 		{"polls_empty_total", "Polls that ended without a message.", m.EmptyPolls.Load},
+		{"groups_retired_total", "Groups removed for want of a consumer.", m.GroupsRetired.Load},
+		{"retired_messages_total", "Messages that were kept for removed groups alone.", m.RetiredMessages.Load},
 		{"turns_total", "Batches written by the owner loops.", m.Turns.Load},
 	} {
 		r.MustRegister(prometheus.NewCounterFunc(

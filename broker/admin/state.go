@@ -20,6 +20,7 @@ type stateCollector struct {
 	// Immutable after newStateCollector.
 	buckets, resident, messages, bytes                    *prometheus.Desc
 	ready, parked, leases, returned, waiters, holds, subs *prometheus.Desc
+	clients, idle, kept                                   *prometheus.Desc
 	accounts, inFlight, held, wouldHold                   *prometheus.Desc
 	disk, log, memTable, tables                           *prometheus.Desc
 	compactions, syncs, syncsSkipped                      *prometheus.Desc
@@ -43,6 +44,10 @@ func newStateCollector(b *broker.Broker) *stateCollector {
 		waiters:  desc("broker_waiters", "Polls that are parked.", "topic", "group"),
 		holds:    desc("broker_suspends", "Suspends in force.", "topic", "group"),
 		subs:     desc("broker_subscriptions", "Exact lite subscriptions.", "topic", "group"),
+
+		clients: desc("broker_group_clients", "Consumers of the group that were heard of within three minutes.", "topic", "group"),
+		idle:    desc("broker_group_idle_seconds", "For how long the group has had no consumer while the broker ran.", "topic", "group"),
+		kept:    desc("broker_group_kept_messages", "Messages that are kept for this group alone; approximate.", "topic", "group"),
 
 		accounts:  desc("limit_accounts", "Cells, rows, columns and levels that owe something to a limit, or have messages out.", "topic", "group"),
 		inFlight:  desc("limit_in_flight", "Messages out that limits count.", "topic", "group"),
@@ -91,7 +96,11 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.messages, float64(t.Messages), t.Topic)
 		gauge(c.bytes, float64(t.Bytes), t.Topic)
 		for i, g := range t.Groups {
-			name := t.GroupNames[i]
+			use := t.Uses[i]
+			name := use.Name
+			gauge(c.clients, float64(use.Clients), t.Topic, name)
+			gauge(c.idle, use.Idle.Seconds(), t.Topic, name)
+			gauge(c.kept, float64(use.Kept), t.Topic, name)
 			gauge(c.ready, float64(g.Ready), t.Topic, name)
 			gauge(c.parked, float64(g.Parked), t.Topic, name)
 			gauge(c.leases, float64(g.Leases), t.Topic, name)

@@ -71,6 +71,7 @@ var statusTable = [...]status{
 	{broker.ErrBucketFull, http.StatusConflict, "bucket_full"},
 	{broker.ErrBucketBytes, http.StatusConflict, "bucket_full"},
 	{broker.ErrTooManyBuckets, http.StatusConflict, "too_many_buckets"},
+	{broker.ErrTooManyUserBuckets, http.StatusConflict, "too_many_user_buckets"},
 	{broker.ErrBusy, http.StatusServiceUnavailable, "busy"},
 	{broker.ErrClosed, http.StatusServiceUnavailable, "closed"},
 

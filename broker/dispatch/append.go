@@ -9,13 +9,13 @@ import (
 // Append takes messages into a bucket, all or none, and creates it if need be. They
 // are not deliverable before Durable. An idle bucket that exists must have been
 // Loaded: the machine takes one that is not resident for new.
-// Errors: ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets.
+// Errors: ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets, ErrTooManyUserBuckets.
 func (m *Machine) Append(now time.Time, r AppendRequest) (Appended, error) {
 	defer m.check(now)
 	if len(r.Messages) == 0 {
 		return Appended{}, nil
 	}
-	if err := m.admit(now, m.byName[r.Name], r, 0); err != nil {
+	if err := m.admit(now, m.byName[r.Name], r, nil); err != nil {
 		return Appended{}, err
 	}
 	return m.appendAdmitted(now, r), nil
@@ -45,14 +45,14 @@ func (m *Machine) appendAdmitted(now time.Time, r AppendRequest) Appended {
 // results are appended to out, in the order of the requests.
 func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) ([]Appended, error) {
 	defer m.check(now)
-	fresh := 0 // buckets that come into being before this one
+	var fresh newBuckets // those that come into being before this one
 	for _, r := range rs {
 		b := m.byName[r.Name]
 		if err := m.admit(now, b, r, fresh); err != nil {
 			return out, err
 		}
-		if b == nil {
-			fresh++
+		if b == nil && len(rs) > 1 {
+			fresh = fresh.with(r.Cell.User)
 		}
 	}
 	for _, r := range rs {
@@ -61,12 +61,31 @@ func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) 
 	return out, nil
 }
 
-// admit asks the caps. b is nil for a bucket that is to be created, after fresh
-// others.
-func (m *Machine) admit(now time.Time, b *bucket, r AppendRequest, fresh int) error {
+// newBuckets are the buckets that an AppendAll is to create: how many of each user, and
+// under "" of all. No user's name is empty.
+type newBuckets map[string]int
+
+func (n newBuckets) with(user string) newBuckets {
+	if n == nil {
+		n = newBuckets{}
+	}
+	n[user]++
+	n[""]++
+	return n
+}
+
+// admit asks the caps. b is nil for a bucket that is to be created, after the fresh
+// ones.
+func (m *Machine) admit(now time.Time, b *bucket, r AppendRequest, fresh newBuckets) error {
 	if b == nil {
-		if m.cfg.MaxBuckets > 0 && m.buckets+fresh >= m.cfg.MaxBuckets {
+		if m.cfg.MaxBuckets > 0 && m.buckets+fresh[""] >= m.cfg.MaxBuckets {
 			return fmt.Errorf("%w: %d under %q", ErrTooManyBuckets, m.buckets, m.cfg.Name)
+		}
+		if most := m.cfg.MaxUserBuckets; most > 0 {
+			if n := m.users.count(r.Cell.User) + fresh[r.Cell.User]; n >= most {
+				m.out.Counters.UserRefused++
+				return fmt.Errorf("%w: user %q has %d under %q, at most %d", ErrTooManyUserBuckets, r.Cell.User, n, m.cfg.Name, most)
+			}
 		}
 		return m.fits(&bucket{}, r)
 	}
@@ -98,7 +117,7 @@ func (m *Machine) fits(b *bucket, r AppendRequest) error {
 }
 
 func (m *Machine) create(now time.Time, r AppendRequest) *bucket {
-	m.buckets++
+	m.CountBucket(r.Cell.User)
 	m.out.Counters.BucketsCreated++
 	return m.adopt(BucketState{
 		ID: m.newBucketID(), Name: r.Name, Cell: r.Cell, Level: uint8(max(0, r.Level)), Stamped: r.Level >= 0, Created: now, LastActive: now,

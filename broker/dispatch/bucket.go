@@ -44,6 +44,8 @@ type bucket struct {
 	// queued: it is in dirtyBuckets. changed: its record has to be written. gone: it
 	// was deleted while in a list.
 	queued, changed, gone bool
+	// served: one of its messages was.
+	served bool
 
 	runs runs
 	// deep is what only a queue with dead messages or many deadlines needs; nil until then.
@@ -95,7 +97,7 @@ func (b *bucket) state() BucketState {
 	return BucketState{
 		ID: b.id, Name: b.name, Cell: b.cell, Level: b.level, Stamped: b.stamped >= 0,
 		Head: b.head(), Tail: b.tail, Bytes: b.bytes,
-		Created: unixTime(b.created), LastActive: moment(b.active), Expiry: unixTime(b.expiry),
+		Created: unixTime(b.created), LastActive: moment(b.active), Expiry: unixTime(b.expiry), Served: b.served,
 	}
 }
 
@@ -129,6 +131,7 @@ func (m *Machine) adopt(s BucketState) *bucket {
 	b.level = m.importance(b.cell, b.stamped)
 	b.tail = max(s.Head, s.Tail)
 	b.retained = uint32(min(b.tail-s.Head, math.MaxUint32))
+	b.served = s.Served
 	b.created, b.active, b.expiry = unixSeconds(s.Created), instant(s.LastActive), unixSeconds(s.Expiry)
 	if b.retained > 0 {
 		b.live, b.bytes = b.retained, max(0, s.Bytes)

@@ -3,10 +3,12 @@ package dispatch
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/suspend/quota"
 )
 
 func TestCapsRefuseWholeAppends(t *testing.T) {
@@ -229,5 +231,137 @@ func TestABucketIsSweptAndUsedInOneTurn(t *testing.T) {
 		if s := r.disk.buckets["a"]; len(r.disk.expiry) != 1 || !r.disk.expiry[s.ID].At.Equal(s.Expiry) || r.m.Stats().Buckets != 1 {
 			t.Fatalf("used %v: record says %v, index %v", used, s.Expiry, r.disk.expiry)
 		}
+	}
+}
+
+// ofUser makes bucket names that are cells of one user.
+func ofUser(user string, n int) []string {
+	out := make([]string, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%s__m%d", user, i)
+	}
+	return out
+}
+
+// TestOneUserCannotTakeAllBuckets: a caller that makes up model names is refused at its own
+// bound, alone and in one append for many; other users are not. A restart counts anew.
+func TestOneUserCannotTakeAllBuckets(t *testing.T) {
+	r := newRig(t, TopicConfig{MaxBuckets: 100, MaxUserBuckets: 3, TTL: time.Hour}, wild)
+	refused := func(when string) {
+		t.Helper()
+		before := r.m.Stats().Buckets
+		if _, err := r.trySend("mallory__new"); !errors.Is(err, ErrTooManyUserBuckets) || !strings.Contains(err.Error(), `user "mallory" has 3`) {
+			t.Fatalf("%s: error %v, want that mallory has 3 buckets", when, err)
+		}
+		if after := r.m.Stats().Buckets; after != before {
+			t.Fatalf("%s: a refused append left %d buckets of %d", when, after, before)
+		}
+		r.send("alice__" + strings.ReplaceAll(when, " ", ""))
+	}
+	var batch []AppendRequest
+	for _, name := range ofUser("mallory", 4) {
+		cell, err := lite.Resolve(name, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		batch = append(batch, AppendRequest{Name: name, Cell: cell, Level: -1, Messages: messages(1)})
+	}
+	if _, err := r.m.AppendAll(r.now, nil, batch...); !errors.Is(err, ErrTooManyUserBuckets) {
+		t.Fatalf("an append for four: error %v", err)
+	}
+	if n := r.m.Stats().Buckets; n != 0 {
+		t.Fatalf("a refused append left %d buckets", n)
+	}
+	for _, name := range ofUser("mallory", 3) {
+		r.send(name)
+	}
+	refused("at the bound")
+	r.send("mallory__m0") // one that exists
+	r.turn()
+	r.restart()
+	refused("after a restart")
+	if n := r.turn().Counters.UserRefused; n != 1 {
+		t.Errorf("%d refusals counted since the last turn, want 1", n)
+	}
+	for r.m.Stats().Messages > 0 {
+		r.ack(r.pull(1, "c", 32)...)
+	}
+	r.turn()
+	r.pass(2 * time.Hour)
+	r.sweep()
+	r.send("mallory__new") // the old ones are gone
+}
+
+// TestACountIsNeverTooLow fills the table of counts with a million users.
+func TestACountIsNeverTooLow(t *testing.T) {
+	var u userCounts
+	for i := range 1_000_000 {
+		u.created(fmt.Sprint("user", i))
+	}
+	for range 500 {
+		u.created("heavy")
+	}
+	high, sum := 0, 0
+	for i := range 1000 {
+		n := u.count(fmt.Sprint("user", i))
+		if n < 1 {
+			t.Fatalf("user%d has %d buckets, want 1 at least", i, n)
+		}
+		high, sum = max(high, n), sum+n
+	}
+	if n := u.count("heavy"); n < 500 || n > 530 {
+		t.Errorf("a user with 500 buckets has %d", n)
+	}
+	if high > 30 || sum > 8*1000 {
+		t.Errorf("users with one bucket count %d at most and %d in all thousand: too far off", high, sum)
+	}
+	for range 500 {
+		u.deleted("heavy")
+	}
+	if n := u.count("heavy"); n > 30 {
+		t.Errorf("a user without buckets has %d", n)
+	}
+}
+
+// TestABucketThatServedNothingIsGoneSooner: a bucket of a made-up model, whose requests
+// were all refused, does not stay for a day; one of which a message was served does, across
+// a restart, and so does one whose worker says nothing of the outcome.
+func TestABucketThatServedNothingIsGoneSooner(t *testing.T) {
+	used := quota.Settlement{Outcome: quota.Used, Tokens: 10, OutputTokens: 5}
+	for _, x := range []struct {
+		name    string
+		learned []quota.Settlement
+		backlog bool // the topic expires backlogs, so the bucket has an entry before it is idle
+		life    time.Duration
+	}{
+		{"refused by the model", []quota.Settlement{{Outcome: quota.Used}}, false, 15 * time.Minute},
+		{"reached no model", []quota.Settlement{{Outcome: quota.Unsent}}, false, 15 * time.Minute},
+		{"refused, entered as backlog", []quota.Settlement{{Outcome: quota.Used}}, true, 15 * time.Minute},
+		{"used", []quota.Settlement{used}, false, 24 * time.Hour},
+		{"tokens unknown", []quota.Settlement{{Outcome: quota.Used, Tokens: -1, OutputTokens: -1}}, false, 24 * time.Hour},
+		{"a plain ack", []quota.Settlement{{}}, false, 24 * time.Hour},
+		{"used, then refused", []quota.Settlement{used, {Outcome: quota.Used}}, false, 24 * time.Hour},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			r := newRig(t, TopicConfig{TTL: 24 * time.Hour, UnservedTTL: 15 * time.Minute, ExpireBacklog: x.backlog}, wild)
+			for _, learned := range x.learned {
+				r.send("a__m")
+				if err := r.m.Settle(r.now, r.one(1, "c").Handle, learned, ThenAck()); err != nil {
+					t.Fatal(err)
+				}
+				r.turn()
+				r.restart()
+			}
+			r.pass(x.life - time.Second)
+			r.sweep()
+			if n := r.m.Stats().Buckets; n != 1 {
+				t.Fatalf("%d buckets a second before the end of its life", n)
+			}
+			r.pass(2 * time.Second)
+			r.sweep()
+			if n := r.m.Stats().Buckets; n != 0 {
+				t.Fatalf("%d buckets after its life of %v", n, x.life)
+			}
+		})
 	}
 }

@@ -211,7 +211,9 @@ func (d *disk) start(now time.Time) *Machine {
 	for _, k := range sorted(d.accounts) {
 		m.RestoreAccount(k.group, d.accounts[k])
 	}
-	m.SetBucketCount(len(d.buckets))
+	for _, s := range d.buckets {
+		m.CountBucket(s.Cell.User)
+	}
 	m.Start(now)
 	return m
 }

@@ -77,6 +77,8 @@ type Counters struct {
 	LeasesEnded, LeasesRenewed  int
 	BucketsCreated, BucketsGone int
 	HoldsEnded                  int
+	// UserRefused counts appends that were refused with ErrTooManyUserBuckets.
+	UserRefused int
 }
 
 // Op is the kind of a Write.

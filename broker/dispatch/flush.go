@@ -161,15 +161,30 @@ func (m *Machine) flushBuckets() {
 func (m *Machine) flushBucket(b *bucket) {
 	idle := b.retained == 0
 	if b.changed {
-		if m.cfg.TTL > 0 && b.expiry == 0 && (idle || m.cfg.ExpireBacklog) {
-			m.index(b, moment(b.active).Add(m.cfg.TTL))
-		}
+		m.enter(b, idle)
 		m.write(Write{Op: PutBucket, Bucket: b.id, Name: b.name, State: put(&m.out.states, b.state())})
 		m.flushDead(b)
 		b.changed = false
 	}
 	if idle {
 		m.release(b)
+	}
+}
+
+// enter gives a bucket its entry in the expiry index, if it needs one and has none. The
+// entry that the backlog has is too late for an idle bucket that was never served.
+func (m *Machine) enter(b *bucket, idle bool) {
+	ttl := m.Life(b.served || !idle)
+	if ttl == 0 || !idle && !m.cfg.ExpireBacklog {
+		return
+	}
+	at := wholeSeconds(moment(b.active).Add(ttl))
+	if idle && !b.served && b.expiry > unixSeconds(at) {
+		m.write(Write{Op: DeleteExpiry, At: unixTime(b.expiry), Bucket: b.id, Name: b.name})
+		b.expiry = 0
+	}
+	if b.expiry == 0 {
+		m.index(b, at)
 	}
 }
 

@@ -216,3 +216,36 @@ func TestPurgeCountsWhatWaited(t *testing.T) {
 		}
 	}
 }
+
+// TestCensusCountsWhatOneGroupAloneKeeps: three groups at different places, in chunks of
+// one bucket.
+func TestCensusCountsWhatOneGroupAloneKeeps(t *testing.T) {
+	second, third := GroupConfig{Name: "g2", ID: 2, Wildcard: true}, GroupConfig{Name: "g3", ID: 3, Wildcard: true}
+	r := newRig(t, TopicConfig{}, wild, second, third)
+	read := func(g GroupID, n int) { // n messages of each bucket
+		for range n {
+			r.ack(r.pull(g, "c", 32)...)
+		}
+	}
+	r.send("a", messages(5)...)
+	r.send("b", messages(5)...)
+	read(1, 4)
+	read(2, 3)
+	read(3, 1)
+	r.send("c") // nobody has read it: it is kept for all three
+	r.turn()
+	kept, rounds := map[GroupID]int64{}, 0
+	for from := 0; from > 0 || rounds == 0; rounds++ {
+		from = r.m.Census(from, 1, kept)
+	}
+	if rounds != 3 || len(kept) != 1 || kept[3] != 4 { // two of each of a and b: the next group has read three
+		t.Errorf("kept %v after %d rounds, want 4 messages for group 3 after 3", kept, rounds)
+	}
+	r.m.RemoveGroup(r.now, 3)
+	r.m.RemoveGroup(r.now, 2)
+	r.turn()
+	clear(kept)
+	if next := r.m.Census(0, 100, kept); next != 0 || kept[1] != 3 {
+		t.Errorf("kept %v for the only group, then %d; want its 3 messages, then 0", kept, next)
+	}
+}

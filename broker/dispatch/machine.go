@@ -35,6 +35,8 @@ type Machine struct {
 	all []*bucket
 	// buckets counts the records on disk, resident or not.
 	buckets int
+	// users counts the same by user.
+	users userCounts
 	// messages and bytes are sums over the resident buckets.
 	messages, bytes int64
 
@@ -104,7 +106,7 @@ type Machine struct {
 
 // New returns a machine without groups or buckets, and without a policy. Recovery
 // follows: SetPolicy, AddGroup, then RestoreBucket, RestoreCursor, RestoreLease,
-// RestoreHold, RestoreSubscription and RestoreAccount, SetBucketCount, and Start.
+// RestoreHold, RestoreSubscription and RestoreAccount, CountBucket, and Start.
 func New(cfg TopicConfig) *Machine {
 	return &Machine{
 		cfg:        cfg,

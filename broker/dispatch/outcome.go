@@ -62,6 +62,9 @@ func (m *Machine) Settle(now time.Time, h Handle, learned quota.Settlement, t Th
 	case overtaken:
 		return ErrStaleHandle
 	case current, lapsed:
+		if serves(learned) {
+			c.b.served = true // written when the bucket is, at the latest when it becomes idle
+		}
 		m.settle(now, c, h.Offset, learned)
 	case done:
 	}

@@ -17,8 +17,13 @@ type restoredAccount struct {
 	record quota.Record
 }
 
-// SetBucketCount says how many bucket records the store has.
-func (m *Machine) SetBucketCount(n int) { m.buckets = n }
+// CountBucket says that the store has the record of a bucket of the user.
+func (m *Machine) CountBucket(user string) {
+	m.buckets++
+	if m.cfg.MaxUserBuckets > 0 {
+		m.users.created(user)
+	}
+}
 
 // RestoreBucket brings back a bucket. Idle ones are ignored: they need no memory.
 func (m *Machine) RestoreBucket(s BucketState) {

@@ -28,13 +28,14 @@ func (m *Machine) Sweep(now time.Time, e ExpiryEntry, state BucketState, found b
 	if !found || state.ID != e.Bucket || state.Tail > state.Head {
 		return false // another bucket of that name, or none: the entry was a leftover
 	}
-	due := m.expires(state.Name, state.LastActive)
-	if m.cfg.TTL > 0 && !due.After(now) {
-		m.deleteBucket(state.ID, state.Name)
+	ttl := m.Life(state.Served)
+	due := m.expires(state.Name, state.LastActive, ttl)
+	if ttl > 0 && !due.After(now) {
+		m.deleteBucket(state.ID, state.Name, state.Cell.User)
 		return true
 	}
 	state.Expiry = time.Time{}
-	if m.cfg.TTL > 0 {
+	if ttl > 0 {
 		state.Expiry = wholeSeconds(due)
 		m.write(Write{Op: PutExpiry, At: state.Expiry, Bucket: state.ID, Name: state.Name})
 	}
@@ -50,7 +51,7 @@ func (m *Machine) sweepResident(now time.Time, b *bucket) bool {
 	if m.cfg.TTL <= 0 || !m.cfg.ExpireBacklog || b.retained == 0 {
 		return false
 	}
-	due := m.expires(b.name, moment(b.active))
+	due := m.expires(b.name, moment(b.active), m.cfg.TTL)
 	if b.busy() || b.pending > 0 {
 		due = now.Add(m.cfg.TTL)
 	}
@@ -62,15 +63,15 @@ func (m *Machine) sweepResident(now time.Time, b *bucket) bool {
 	return true
 }
 
-// expires is when an idle bucket has been without use for its TTL. A hold on its own
+// expires is when a bucket has been without use for ttl. A hold on its own
 // name is use: the bucket outlives it.
-func (m *Machine) expires(name string, active time.Time) time.Time {
+func (m *Machine) expires(name string, active time.Time, ttl time.Duration) time.Time {
 	for _, g := range m.groups {
 		if h, ok := g.holds.Get(suspend.Target{Scope: suspend.Bucket, Name: name}); ok && h.Until.After(active) {
 			active = h.Until
 		}
 	}
-	return active.Add(m.cfg.TTL)
+	return active.Add(ttl)
 }
 
 // destroy deletes a bucket with its messages. REQUIRES: nothing of it is out.
@@ -84,13 +85,16 @@ func (m *Machine) destroy(b *bucket) {
 		m.deleteCursor(c)
 	}
 	m.deleteDead(b)
-	m.deleteBucket(b.id, b.name)
+	m.deleteBucket(b.id, b.name, b.cell.User)
 	m.release(b)
 }
 
-func (m *Machine) deleteBucket(id BucketID, name string) {
+func (m *Machine) deleteBucket(id BucketID, name, user string) {
 	m.write(Write{Op: DeleteBucket, Bucket: id, Name: name})
 	m.buckets--
+	if m.cfg.MaxUserBuckets > 0 {
+		m.users.deleted(user)
+	}
 	m.out.Counters.BucketsGone++
 	m.setSwept(name, nil)
 }

@@ -30,6 +30,9 @@ var (
 	ErrBucketBytes = errors.New("bucket is full in bytes")
 	// ErrTooManyBuckets: the append would create one more than TopicConfig.MaxBuckets.
 	ErrTooManyBuckets = errors.New("too many buckets")
+	// ErrTooManyUserBuckets: the append would create one more than
+	// TopicConfig.MaxUserBuckets for its user.
+	ErrTooManyUserBuckets = errors.New("too many buckets of one user")
 	// ErrTooManyWaiters: TopicConfig.MaxWaiters polls are parked.
 	ErrTooManyWaiters = errors.New("too many waiting polls")
 	// ErrSubscriptionQuota: more exact names than GroupConfig.ClientQuota or
@@ -53,6 +56,11 @@ type TopicConfig struct {
 	MaxBytes    int64
 	// MaxBuckets bounds the buckets that exist, resident or not.
 	MaxBuckets int
+	// MaxUserBuckets bounds those of one user, see userCounts.
+	MaxUserBuckets int
+	// UnservedTTL is how long an idle bucket lives none of whose messages was served, if
+	// that is shorter than TTL. 0: as long as any.
+	UnservedTTL time.Duration
 	// MaxWaiters bounds the parked polls of all groups.
 	MaxWaiters int
 	// MaxSubscriptions bounds the exact names of all clients and groups.
@@ -124,6 +132,8 @@ type BucketState struct {
 	// Expiry is the instant of the bucket's one entry in the expiry index, in whole
 	// seconds; zero when it has none.
 	Expiry time.Time
+	// Served is whether one of its messages was ever served.
+	Served bool
 }
 
 // stampedBit marks a level that a sender set.

@@ -17,7 +17,7 @@ func (s *Server) QueryAssignment(ctx context.Context, r *v2.QueryAssignmentReque
 	if err := checkNames(topic, group); err != nil {
 		return nil, err
 	}
-	if err := s.broker.EnsureGroup(ctx, topic.GetName(), group.GetName()); err != nil {
+	if err := s.broker.CheckGroup(ctx, topic.GetName(), group.GetName()); err != nil {
 		return nil, err
 	}
 	return &v2.QueryAssignmentResponse{

@@ -20,7 +20,7 @@ func (s *Server) QueryRoute(ctx context.Context, r *v2.QueryRouteRequest) (*v2.Q
 	if err := lite.CheckTopic(topic.GetName()); err != nil {
 		return nil, err
 	}
-	if err := s.broker.EnsureTopic(ctx, topic.GetName()); err != nil {
+	if err := s.broker.CheckTopic(topic.GetName()); err != nil {
 		return nil, err
 	}
 	return &v2.QueryRouteResponse{

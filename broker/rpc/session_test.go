@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/penstockmq/penstock/broker"
 )
 
 func TestQueryRoute(t *testing.T) {
@@ -309,5 +311,42 @@ func TestUnsupportedCallsSaySo(t *testing.T) {
 		frame, err := pull.Recv()
 		must(t, err)
 		expectCode(t, frame.GetStatus(), v2.Code_NOT_IMPLEMENTED)
+	})
+}
+
+// TestQueriesCreateNoGroup: what an official client asks before its first receive is
+// answered as if the group of that receive were there, and creates neither it nor a topic.
+func TestQueriesCreateNoGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := start(t, func(c *config) {
+			c.broker.AutoCreate = true
+			c.broker.AutoGroup = broker.GroupConfig{ClientQuota: 77, Wildcard: true}
+		})
+		c := f.client("c")
+		topic, typo := resource("other"), resource("typo")
+		route, err := c.QueryRoute(c.ctx, &v2.QueryRouteRequest{Topic: topic})
+		must(t, err)
+		expectCode(t, route.GetStatus(), v2.Code_OK)
+		assigned, err := c.QueryAssignment(c.ctx, &v2.QueryAssignmentRequest{Topic: topic, Group: typo})
+		must(t, err)
+		expectCode(t, assigned.GetStatus(), v2.Code_OK)
+		settings := consumerSettings()
+		settings.GetSubscription().Group, settings.GetSubscription().Subscriptions[0].Topic = typo, topic
+		_, send := c.telemetry()
+		out, err := send(settings)
+		must(t, err)
+		if got := out.GetSettings().GetSubscription().GetLiteSubscriptionQuota(); got != 77 {
+			t.Errorf("subscription quota %d, want that of a group made on demand", got)
+		}
+		terminated, err := c.NotifyClientTermination(c.ctx, &v2.NotifyClientTerminationRequest{Group: typo})
+		must(t, err)
+		expectCode(t, terminated.GetStatus(), v2.Code_OK)
+		if groups, topics := f.broker.Groups(), f.broker.Topics(); len(groups) != 1 || len(topics) != 1 {
+			t.Errorf("groups %+v and topics %+v, want the configured ones", groups, topics)
+		}
+		c.receive(func(r *v2.ReceiveMessageRequest) { r.MessageQueue.Topic, r.Group = topic, typo })
+		if g, ok := f.broker.Group("typo"); !ok || g.Topic != "other" {
+			t.Errorf("group after the first receive: %+v, %v", g, ok)
+		}
 	})
 }

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"context"
 	"time"
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
@@ -33,7 +32,7 @@ func checkSettings(in *v2.Settings) error {
 // mergeSettings is the client's settings with everything filled in that some
 // official client needs in order to start: a client that misses a value either
 // waits for it for ever or takes zero for it.
-func (s *Server) mergeSettings(ctx context.Context, who caller, in *v2.Settings) *v2.Settings {
+func (s *Server) mergeSettings(who caller, in *v2.Settings) *v2.Settings {
 	out, ok := proto.Clone(in).(*v2.Settings)
 	if !ok {
 		out = &v2.Settings{} // not reached: a clone has its original's type
@@ -43,7 +42,7 @@ func (s *Server) mergeSettings(ctx context.Context, who caller, in *v2.Settings)
 	case *v2.Settings_Publishing:
 		s.fillPublishing(out, ps)
 	case *v2.Settings_Subscription:
-		s.fillSubscription(ctx, who, out, ps)
+		s.fillSubscription(who, out, ps)
 	}
 	return out
 }
@@ -60,12 +59,12 @@ func (s *Server) fillPublishing(out *v2.Settings, ps *v2.Settings_Publishing) {
 	}
 }
 
-func (s *Server) fillSubscription(ctx context.Context, who caller, out *v2.Settings, ps *v2.Settings_Subscription) {
+func (s *Server) fillSubscription(who caller, out *v2.Settings, ps *v2.Settings_Subscription) {
 	if ps.Subscription == nil {
 		ps.Subscription = &v2.Subscription{}
 	}
 	sub := ps.Subscription
-	group := s.groupOf(ctx, sub)
+	group := s.groupOf(sub)
 	sub.Fifo = new(group.InFlight <= 1)
 	sub.ReceiveBatchSize = new(int32(s.opts.ReceiveBatch))
 	// Python takes whole seconds only.
@@ -75,16 +74,15 @@ func (s *Server) fillSubscription(ctx context.Context, who caller, out *v2.Setti
 	out.BackoffPolicy = consumerBackoff(who, out.GetUserAgent().GetLanguage(), group.MaxAttempts)
 }
 
-// groupOf finds the settings of a consumer's group. A group that does not exist,
-// and may not be made on demand, has RocketMQ's defaults here and its error later.
-func (s *Server) groupOf(ctx context.Context, sub *v2.Subscription) broker.GroupConfig {
-	name := sub.GetGroup().GetName()
-	if entries := sub.GetSubscriptions(); len(entries) > 0 && checkNames(entries[0].GetTopic(), sub.GetGroup()) == nil {
-		// For a group made on demand its own values are better than defaults. Whether
-		// that fails is none of this call's business.
-		_ = s.broker.EnsureGroup(ctx, entries[0].GetTopic().GetName(), name)
+// groupOf finds the settings of a consumer's group, or those with which its first
+// receive would create it. A group that cannot be created on demand has RocketMQ's
+// defaults here and its error later.
+func (s *Server) groupOf(sub *v2.Subscription) broker.GroupConfig {
+	topic := ""
+	if entries := sub.GetSubscriptions(); len(entries) > 0 {
+		topic = entries[0].GetTopic().GetName()
 	}
-	if group, ok := s.broker.Group(name); ok {
+	if group, ok := s.broker.PlannedGroup(topic, sub.GetGroup().GetName()); ok {
 		return group
 	}
 	return broker.GroupConfig{InFlight: 1, MaxAttempts: 17, ClientQuota: 2000}

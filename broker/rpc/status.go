@@ -58,6 +58,7 @@ var statusTable = [...]struct {
 	{broker.ErrTooManyWaiters, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrBusy, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrTooManyBuckets, v2.Code_LITE_TOPIC_QUOTA_EXCEEDED},
+	{broker.ErrTooManyUserBuckets, v2.Code_LITE_TOPIC_QUOTA_EXCEEDED},
 	{broker.ErrSubscriptionQuota, v2.Code_LITE_SUBSCRIPTION_QUOTA_EXCEEDED},
 	{broker.ErrClosed, v2.Code_HA_NOT_AVAILABLE},
 

@@ -88,6 +88,6 @@ func (s *Server) answerSettings(stream telemetryStream, who caller, settings *v2
 	}
 	return stream.Send(&v2.TelemetryCommand{
 		Status:  statusOf(nil),
-		Command: &v2.TelemetryCommand_Settings{Settings: s.mergeSettings(stream.Context(), who, settings)},
+		Command: &v2.TelemetryCommand_Settings{Settings: s.mergeSettings(who, settings)},
 	})
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 )
 
-const bucketVersion = 1
+// bucketVersion 2 added the flag bucketServed; what version 1 wrote counts as served.
+const bucketVersion = 2
 
 // Bucket is the state of one lite topic that all groups share. It is keyed by topic
 // and name, so that looking for a name that does not exist yet is one point read.
@@ -25,18 +26,24 @@ type Bucket struct {
 	// Expiry is the time of the bucket's one entry in the expiry table; zero if it
 	// has none.
 	Expiry time.Time
+	// Served is whether a consumer has ever served one of its messages.
+	Served bool
 }
 
 // Topic returns the id of the topic that the bucket belongs to.
 func (b *Bucket) Topic() uint16 { return TopicOf(b.ID) }
 
-const bucketHasCell = 0
+const (
+	bucketHasCell = iota
+	bucketServed
+	bucketFlags // their number
+)
 
 func (b *Bucket) appendValue(dst []byte) []byte {
 	// Most names say which cell they are; only hashed ones need it written out.
 	c, err := lite.Resolve(b.Name, "", "")
 	derived := err == nil && c == b.Cell
-	dst = append(dst, bucketVersion, flag(bucketHasCell, !derived))
+	dst = append(dst, bucketVersion, flag(bucketHasCell, !derived)|flag(bucketServed, b.Served))
 	if !derived {
 		dst = appendString(dst, b.Cell.User)
 		dst = appendString(dst, b.Cell.Model)
@@ -60,13 +67,15 @@ func decodeBucket(key, value []byte) (Bucket, error) {
 		return Bucket{}, err
 	}
 	d := newDecoder(string(value), bucketVersion)
-	switch flags := d.byte(); flags {
-	case 0:
-		b.Cell, _ = lite.Resolve(b.Name, "", "") // cannot fail without properties
-	case 1 << bucketHasCell:
+	flags := d.byte()
+	b.Served = d.version == 1 || flags&(1<<bucketServed) != 0
+	switch {
+	case flags >= 1<<bucketFlags || d.version == 1 && flags >= 1<<bucketServed:
+		d.fail("unknown flags")
+	case flags&(1<<bucketHasCell) != 0:
 		b.Cell = lite.Cell{User: d.string(), Model: d.string()}
 	default:
-		d.fail("unknown flags")
+		b.Cell, _ = lite.Resolve(b.Name, "", "") // cannot fail without properties
 	}
 	b.ID = d.uvarint()
 	b.Level = d.byte()

@@ -69,19 +69,21 @@ func codecs() []codec {
 			}),
 		codecOf("bucket", Bucket{
 			ID: bucket7, Name: "alice__m", Cell: lite.Cell{User: "alice", Model: "m"}, Level: 1, Head: 290, Tail: 300,
-			Bytes: 10240, Created: noon, LastActive: noon.Add(time.Hour), Expiry: noon.Add(2 * time.Hour),
+			Bytes: 10240, Created: noon, LastActive: noon.Add(time.Hour), Expiry: noon.Add(2 * time.Hour), Served: true,
 		}, drawBucket,
 			func(b *Bucket) ([]byte, []byte) {
 				return appendBucketKey(nil, b.Topic(), b.Name), b.appendValue(nil)
 			}, decodeBucket),
 		codecOf("topic", Topic{
 			ID: 3, Name: "requests", TTL: time.Hour, ExpireBacklog: true, MaxMessages: 1000, MaxBytes: 1 << 30,
-			MaxBuckets: 2_000_000, MaxWaiters: 10, MaxSubscriptions: 20, Created: noon,
+			MaxBuckets: 2_000_000, MaxWaiters: 10, MaxSubscriptions: 20, Created: noon, Auto: true,
+			MaxUserBuckets: 10_000, UnservedTTL: 15 * time.Minute,
 		}, drawTopic,
 			func(r *Topic) ([]byte, []byte) { return appendTopicKey(nil, r.Name), r.appendValue(nil) }, decodeTopic),
 		codecOf("group", Group{
 			ID: 5, Name: "pool", Topic: "requests", Wildcard: true, StartLatest: true, InFlight: 4, MaxAttempts: 17,
 			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon, Unlimited: true,
+			Auto: true, Retention: 72 * time.Hour, Idle: time.Hour,
 		}, drawGroup,
 			func(r *Group) ([]byte, []byte) { return appendGroupKey(nil, r.Name), r.appendValue(nil) }, decodeGroup),
 		codecOf("cursor", Cursor{
@@ -153,6 +155,27 @@ var (
 			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon,
 		},
 	}
+	oldGroup2 = oldRow{
+		"group", "03706f6f6c", "020d087265717565737473050411d00f8080bc8ac9d21380d4f6a6d233",
+		Group{
+			ID: 5, Name: "pool", Topic: "requests", Wildcard: true, StartLatest: true, InFlight: 4, MaxAttempts: 17,
+			ClientQuota: 2000, MaxSuspend: 24 * time.Hour, Created: noon, Unlimited: true,
+		},
+	}
+	oldBucket = oldRow{
+		"bucket", "040003616c6963655f5f6d", "0100878080808080c00101ac020a805080d4f6a6d23380b1d2a8d233808eaeaad233",
+		Bucket{
+			ID: bucket7, Name: "alice__m", Cell: lite.Cell{User: "alice", Model: "m"}, Level: 1, Head: 290, Tail: 300,
+			Bytes: 10240, Created: noon, LastActive: noon.Add(time.Hour), Expiry: noon.Add(2 * time.Hour), Served: true,
+		},
+	}
+	oldTopic = oldRow{
+		"topic", "027265717565737473", "01010380c0e285e368e807808080800480897a0a1480d4f6a6d233",
+		Topic{
+			ID: 3, Name: "requests", TTL: time.Hour, ExpireBacklog: true, MaxMessages: 1000, MaxBytes: 1 << 30,
+			MaxBuckets: 2_000_000, MaxWaiters: 10, MaxSubscriptions: 20, Created: noon,
+		},
+	}
 )
 
 // TestGoldenOld: what earlier versions wrote is read for ever, and what they could not
@@ -163,11 +186,11 @@ func TestGoldenOld(t *testing.T) {
 	for _, c := range codecs() {
 		byName[c.name] = c
 	}
-	for _, r := range []oldRow{oldLease, oldGroup} {
+	for _, r := range []oldRow{oldLease, oldGroup, oldGroup2, oldTopic, oldBucket} {
 		key, value := unhex(t, r.key), unhex(t, r.value)
 		got, err := byName[r.codec].decode(key, value)
 		if err != nil || !reflect.DeepEqual(got, r.want) {
-			t.Errorf("%s of version 1: got %+v, %v, want %+v", r.codec, got, err, r.want)
+			t.Errorf("%s of an older version: got %+v, %v, want %+v", r.codec, got, err, r.want)
 		}
 	}
 	lease := append(unhex(t, oldLease.value), 0) // a ticket behind version 1
@@ -178,6 +201,21 @@ func TestGoldenOld(t *testing.T) {
 	group[1] |= 1 << groupUnlimited
 	if _, err := byName["group"].decode(unhex(t, oldGroup.key), group); !errors.Is(err, ErrCorrupt) {
 		t.Errorf("group of version 1 without limits: error %v", err)
+	}
+	group = unhex(t, oldGroup2.value)
+	group[1] |= 1 << groupAuto
+	if _, err := byName["group"].decode(unhex(t, oldGroup2.key), group); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("group of version 2 that was created on demand: error %v", err)
+	}
+	bucket := unhex(t, oldBucket.value)
+	bucket[1] |= 1 << bucketServed
+	if _, err := byName["bucket"].decode(unhex(t, oldBucket.key), bucket); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("bucket of version 1 with the flag of version 2: error %v", err)
+	}
+	topic := unhex(t, oldTopic.value)
+	topic[1] |= 1 << topicAuto
+	if _, err := byName["topic"].decode(unhex(t, oldTopic.key), topic); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("topic of version 1 that was created on demand: error %v", err)
 	}
 }
 
@@ -212,8 +250,8 @@ func TestGolden(t *testing.T) {
 	b.WriteString("version\n  " + hex.EncodeToString([]byte{tableMeta, metaVersion}) + "\n  " + hex.EncodeToString(encodeVersion(formatVersion)) + "\n")
 	b.WriteString("counter\n  " + hex.EncodeToString(appendCounterKey(nil, counterDeadLetter, 5)) + "\n  d804\n")
 
-	for _, r := range []oldRow{oldLease, oldGroup} {
-		b.WriteString(r.codec + "-1\n  " + r.key + "\n  " + r.value + "\n")
+	for _, r := range []oldRow{oldLease, oldGroup, oldGroup2, oldTopic, oldBucket} {
+		b.WriteString(r.codec + "-" + r.value[1:2] + "\n  " + r.key + "\n  " + r.value + "\n")
 	}
 
 	file := filepath.Join("testdata", "golden.txt")

@@ -50,6 +50,7 @@ func drawBucket(t *rapid.T) Bucket {
 	b := Bucket{
 		ID: rapid.Uint64().Draw(t, "id"), Name: text(t), Level: rapid.Byte().Draw(t, "level"), Tail: rapid.Uint64().Draw(t, "tail"),
 		Bytes: number[int64](t), Created: drawTime(t), LastActive: drawTime(t), Expiry: drawTime(t),
+		Served: rapid.Bool().Draw(t, "served"),
 	}
 	b.Head = rapid.Uint64Range(0, b.Tail).Draw(t, "head")
 	switch rapid.IntRange(0, 2).Draw(t, "cell") {
@@ -67,7 +68,8 @@ func drawTopic(t *rapid.T) Topic {
 	return Topic{
 		ID: rapid.Uint16().Draw(t, "id"), Name: text(t), TTL: number[time.Duration](t), ExpireBacklog: rapid.Bool().Draw(t, "b"),
 		MaxMessages: number[int](t), MaxBytes: number[int64](t), MaxBuckets: number[int](t), MaxWaiters: number[int](t),
-		MaxSubscriptions: number[int](t), Created: drawTime(t),
+		MaxSubscriptions: number[int](t), Created: drawTime(t), Auto: rapid.Bool().Draw(t, "auto"),
+		MaxUserBuckets: number[int](t), UnservedTTL: number[time.Duration](t),
 	}
 }
 
@@ -76,7 +78,8 @@ func drawGroup(t *rapid.T) Group {
 		ID: rapid.Uint32().Draw(t, "id"), Name: text(t), Topic: text(t), Wildcard: rapid.Bool().Draw(t, "w"),
 		Exclusive: rapid.Bool().Draw(t, "e"), StartLatest: rapid.Bool().Draw(t, "l"), InFlight: number[int](t),
 		MaxAttempts: number[int](t), ClientQuota: number[int](t), MaxSuspend: number[time.Duration](t), Created: drawTime(t),
-		Unlimited: rapid.Bool().Draw(t, "u"),
+		Unlimited: rapid.Bool().Draw(t, "u"), Auto: rapid.Bool().Draw(t, "auto"),
+		Retention: number[time.Duration](t), Idle: number[time.Duration](t),
 	}
 }
 

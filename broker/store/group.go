@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// groupVersion 2 has the flag groupUnlimited, which 1 had not.
-const groupVersion = 2
+// groupVersion 2 added the flag groupUnlimited; 3 added groupAuto, Retention and Idle.
+const groupVersion = 3
 
 // Group is a consumer group and its settings.
 type Group struct {
@@ -22,6 +22,9 @@ type Group struct {
 	ClientQuota int
 	MaxSuspend  time.Duration
 	Created     time.Time
+	Auto        bool          // created on demand
+	Retention   time.Duration // without a client for longer, the group is removed; 0 is never
+	Idle        time.Duration // how long it has been without a client, roughly
 }
 
 const (
@@ -29,12 +32,13 @@ const (
 	groupExclusive
 	groupStartLatest
 	groupUnlimited
+	groupAuto
 	groupFlags // their number
 )
 
 func (g *Group) appendValue(dst []byte) []byte {
 	flags := flag(groupWildcard, g.Wildcard) | flag(groupExclusive, g.Exclusive) |
-		flag(groupStartLatest, g.StartLatest) | flag(groupUnlimited, g.Unlimited)
+		flag(groupStartLatest, g.StartLatest) | flag(groupUnlimited, g.Unlimited) | flag(groupAuto, g.Auto)
 	dst = append(dst, groupVersion, flags)
 	dst = appendString(dst, g.Topic)
 	for _, v := range []uint64{
@@ -43,7 +47,8 @@ func (g *Group) appendValue(dst []byte) []byte {
 	} {
 		dst = binary.AppendUvarint(dst, v)
 	}
-	return appendTime(dst, g.Created)
+	dst = appendTime(dst, g.Created)
+	return binary.AppendUvarint(binary.AppendUvarint(dst, clamp(int64(g.Retention))), clamp(int64(g.Idle)))
 }
 
 func decodeGroup(key, value []byte) (Group, error) {
@@ -66,7 +71,12 @@ func decodeGroup(key, value []byte) (Group, error) {
 	g.ClientQuota = d.int()
 	g.MaxSuspend = d.duration()
 	g.Created = d.time()
-	if flags >= 1<<groupFlags || d.version == 1 && g.Unlimited {
+	g.Auto = flags&(1<<groupAuto) != 0
+	if d.version >= 3 {
+		g.Retention = d.duration()
+		g.Idle = d.duration()
+	}
+	if flags >= 1<<groupFlags || d.version == 1 && g.Unlimited || d.version < 3 && g.Auto {
 		d.fail("unknown flags")
 	}
 	if err := d.err("group"); err != nil {

@@ -24,7 +24,8 @@ const (
 	//
 	//	1  the first
 	//	2  accounts, leases with tickets, groups without limits
-	formatVersion = 2
+	//	3  topics and groups that were created on demand, buckets that were served
+	formatVersion = 3
 )
 
 // Counters.

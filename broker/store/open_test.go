@@ -56,7 +56,7 @@ func TestOpenRefuses(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"newer version", []byte{tableMeta, metaVersion}, encodeVersion(formatVersion + 1), ErrVersion, "the folder has version 3, this program reads 1 to 2"},
+		{"newer version", []byte{tableMeta, metaVersion}, encodeVersion(formatVersion + 1), ErrVersion, "the folder has version 4, this program reads 1 to 3"},
 		{"version 0", []byte{tableMeta, metaVersion}, encodeVersion(0), ErrVersion, "version 0"},
 		{"damaged version", []byte{tableMeta, metaVersion}, []byte("PENSTOCX\x00\x00\x00\x01"), ErrCorrupt, "version record"},
 		{"missing version", []byte{tableMeta, metaVersion}, nil, ErrCorrupt, "no version record"},

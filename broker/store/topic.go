@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-const topicVersion = 1
+// topicVersion 2 added the flag topicAuto, MaxUserBuckets and UnservedTTL.
+const topicVersion = 2
 
 // Topic is a parent topic and its settings. The numbers are limits; 0 is the
 // broker's default, as at creation.
@@ -20,19 +21,27 @@ type Topic struct {
 	MaxWaiters       int
 	MaxSubscriptions int
 	Created          time.Time
+	Auto             bool // created on demand
+	MaxUserBuckets   int
+	UnservedTTL      time.Duration // of an idle bucket of which no message was served
 }
 
-const topicExpireBacklog = 0
+const (
+	topicExpireBacklog = iota
+	topicAuto
+	topicFlags // their number
+)
 
 func (t *Topic) appendValue(dst []byte) []byte {
-	dst = append(dst, topicVersion, flag(topicExpireBacklog, t.ExpireBacklog))
+	dst = append(dst, topicVersion, flag(topicExpireBacklog, t.ExpireBacklog)|flag(topicAuto, t.Auto))
 	for _, v := range []uint64{
 		uint64(t.ID), clamp(int64(t.TTL)), clamp(int64(t.MaxMessages)), clamp(t.MaxBytes),
 		clamp(int64(t.MaxBuckets)), clamp(int64(t.MaxWaiters)), clamp(int64(t.MaxSubscriptions)),
 	} {
 		dst = binary.AppendUvarint(dst, v)
 	}
-	return appendTime(dst, t.Created)
+	dst = appendTime(dst, t.Created)
+	return binary.AppendUvarint(binary.AppendUvarint(dst, clamp(int64(t.MaxUserBuckets))), clamp(int64(t.UnservedTTL)))
 }
 
 func decodeTopic(key, value []byte) (Topic, error) {
@@ -53,7 +62,12 @@ func decodeTopic(key, value []byte) (Topic, error) {
 	t.MaxWaiters = d.int()
 	t.MaxSubscriptions = d.int()
 	t.Created = d.time()
-	if flags >= 1<<(topicExpireBacklog+1) {
+	if d.version >= 2 {
+		t.MaxUserBuckets = d.int()
+		t.UnservedTTL = d.duration()
+	}
+	t.Auto = flags&(1<<topicAuto) != 0
+	if flags >= 1<<topicFlags || d.version == 1 && t.Auto {
 		d.fail("unknown flags")
 	}
 	if err := d.err("topic"); err != nil {

@@ -20,14 +20,18 @@ const grpcStopGrace = time.Second
 func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	notices := rpc.NewNotices()
 	b, err := broker.Open(broker.Options{
-		Dir:           filepath.Join(n.opts.Data, "store"),
-		AsyncFlush:    n.opts.Flush == FlushAsync,
-		CacheBytes:    int64(n.opts.Cache),
-		Topics:        n.opts.topics(),
-		Groups:        n.opts.groups(),
-		AutoCreate:    n.opts.AutoCreate,
-		AutoTopic:     broker.TopicConfig{TTL: n.opts.TTL},
-		AutoGroup:     broker.GroupConfig{InFlight: n.opts.InFlight, MaxAttempts: n.opts.MaxAttempts, MaxSuspend: n.opts.MaxSuspend},
+		Dir:        filepath.Join(n.opts.Data, "store"),
+		AsyncFlush: n.opts.Flush == FlushAsync,
+		CacheBytes: int64(n.opts.Cache),
+		Topics:     n.opts.topics(),
+		Groups:     n.opts.groups(),
+		AutoCreate: n.opts.AutoCreate,
+		AutoTopic:  broker.TopicConfig{TTL: n.opts.TTL, UnservedTTL: n.opts.UnservedTTL, MaxUserBuckets: n.opts.MaxUserBuckets},
+		AutoGroup: broker.GroupConfig{
+			InFlight: n.opts.InFlight, MaxAttempts: n.opts.MaxAttempts, MaxSuspend: n.opts.MaxSuspend, Retention: n.opts.GroupRetention,
+		},
+		MaxAutoTopics: n.opts.MaxAutoTopics,
+		MaxAutoGroups: n.opts.MaxAutoGroups,
 		MaxBodyBytes:  int(n.opts.MaxBody),
 		OnUnsubscribe: notices.Unsubscribe,
 		Observer:      admin.NewObserver(n.registry),
@@ -87,11 +91,12 @@ func (n *Node) serveGRPC(ctx context.Context, notices *rpc.Notices) error {
 
 // topics are the parent topics of the configuration.
 func (o *Options) topics() []broker.TopicConfig {
-	topics := []broker.TopicConfig{{Name: o.Topic, TTL: o.TTL}}
+	topics := []broker.TopicConfig{{Name: o.Topic, TTL: o.TTL, UnservedTTL: o.UnservedTTL, MaxUserBuckets: o.MaxUserBuckets}}
 	for _, t := range o.Topics {
 		topics = append(topics, broker.TopicConfig{
 			Name: t.Name, TTL: t.TTL, ExpireBacklog: t.ExpireBacklog,
 			MaxMessages: t.MaxMessages, MaxBytes: int64(t.MaxBytes), MaxBuckets: t.MaxBuckets,
+			UnservedTTL: o.UnservedTTL, MaxUserBuckets: o.MaxUserBuckets,
 		})
 	}
 	return topics
@@ -107,6 +112,7 @@ func (o *Options) groups() []broker.GroupConfig {
 		groups = append(groups, broker.GroupConfig{
 			Name: g.Name, Topic: g.Topic, Wildcard: g.Wildcard, Exclusive: g.Exclusive, InFlight: g.InFlight,
 			MaxAttempts: g.MaxAttempts, MaxSuspend: g.MaxSuspend, StartLatest: g.StartLatest,
+			Retention: g.Retention,
 		})
 	}
 	return groups

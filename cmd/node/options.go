@@ -54,8 +54,16 @@ type Options struct {
 	TLSCert string `mapstructure:"tls-cert"`
 	TLSKey  string `mapstructure:"tls-key"`
 
-	// AutoCreate makes an unknown parent topic or group on first use.
+	// AutoCreate makes an unknown parent topic at the first send or receive, and an unknown
+	// group at the first receive.
 	AutoCreate bool `mapstructure:"auto-create"`
+	// MaxAutoTopics and MaxAutoGroups bound the parent topics and groups that exist
+	// because they were made so.
+	MaxAutoTopics int `mapstructure:"max-auto-topics"`
+	MaxAutoGroups int `mapstructure:"max-auto-groups"`
+	// GroupRetention is how long a group that was made so may be without a consumer while
+	// the broker runs; then it is removed and keeps no message any longer. 0 is for ever.
+	GroupRetention time.Duration `mapstructure:"group-retention"`
 	// Topic and Group are where the gateway writes and the pool reads. A broker
 	// creates both at start.
 	Topic string `mapstructure:"topic"`
@@ -63,6 +71,11 @@ type Options struct {
 	// TTL is how long an idle bucket of Topic, or of a topic made on demand, lives.
 	// 0 is for ever.
 	TTL time.Duration `mapstructure:"ttl"`
+	// UnservedTTL is how long an idle bucket lives none of whose messages was served, if
+	// that is shorter.
+	UnservedTTL time.Duration `mapstructure:"unserved-ttl"`
+	// MaxUserBuckets bounds the buckets of one user in a parent topic.
+	MaxUserBuckets int `mapstructure:"max-user-buckets"`
 	// InFlight is how many messages of one bucket Group may have out at once; 1 is
 	// strict order.
 	InFlight int `mapstructure:"in-flight"`
@@ -151,6 +164,8 @@ type GroupOptions struct {
 	MaxAttempts int           `mapstructure:"max-attempts"`
 	MaxSuspend  time.Duration `mapstructure:"max-suspend"`
 	StartLatest bool          `mapstructure:"start-latest"`
+	// Retention is GroupRetention for this group; 0 is for ever.
+	Retention time.Duration `mapstructure:"retention"`
 }
 
 // ModelOptions say where the requests of one model go: exactly one of URL, Subject
@@ -218,6 +233,11 @@ func Defaults() Options {
 		Topic:          "requests",
 		Group:          "pool",
 		TTL:            24 * time.Hour,
+		UnservedTTL:    15 * time.Minute,
+		MaxUserBuckets: 10_000,
+		MaxAutoTopics:  32,
+		MaxAutoGroups:  32,
+		GroupRetention: 72 * time.Hour,
 		InFlight:       1,
 		MaxAttempts:    17,
 		MaxSuspend:     24 * time.Hour,

@@ -44,6 +44,14 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{"in-flight", func(o *node.Options) { o.InFlight = 0 }},
 		{"max-attempts", func(o *node.Options) { o.MaxAttempts = -1 }},
 		{"max-suspend", func(o *node.Options) { o.MaxSuspend = 0 }},
+		{"unserved-ttl", func(o *node.Options) { o.UnservedTTL = 0 }},
+		{"max-user-buckets", func(o *node.Options) { o.MaxUserBuckets = 0 }},
+		{"max-auto-topics", func(o *node.Options) { o.MaxAutoTopics = 0 }},
+		{"max-auto-groups", func(o *node.Options) { o.MaxAutoGroups = 5000 }},
+		{"group-retention", func(o *node.Options) { o.GroupRetention = time.Second }},
+		{"groups[0].retention", func(o *node.Options) {
+			o.Groups = []node.GroupOptions{{Name: "g", Topic: "t", Retention: time.Second}}
+		}},
 		{"flush", func(o *node.Options) { o.Flush = "sometimes" }},
 		{"adapter", func(o *node.Options) { o.Adapter = "java" }},
 		{"cache", func(o *node.Options) { o.Cache = 1 }},

@@ -44,6 +44,8 @@ const (
 	maxTTL      = 30 * 24 * time.Hour
 	maxWorkers  = mq.MaxWorkers
 	maxDuration = 30 * 24 * time.Hour
+	// maxRetention is the longest that a group may be without a consumer: a year.
+	maxRetention = 366 * 24 * time.Hour
 )
 
 // Validate returns all faults joined, each naming its key.
@@ -56,6 +58,11 @@ func (o Options) Validate() error {
 	f.check("topic", lite.CheckTopic(o.Topic))
 	f.check("group", lite.CheckGroup(o.Group))
 	ttl(&f, "ttl", o.TTL)
+	within(&f, "unserved-ttl", o.UnservedTTL, time.Second, maxTTL)
+	within(&f, "max-user-buckets", o.MaxUserBuckets, 1, 1<<31)
+	within(&f, "max-auto-topics", o.MaxAutoTopics, 1, 4096)
+	within(&f, "max-auto-groups", o.MaxAutoGroups, 1, 4096)
+	retention(&f, "group-retention", o.GroupRetention)
 	within(&f, "in-flight", o.InFlight, 1, 1024)
 	within(&f, "max-attempts", o.MaxAttempts, 1, 1000)
 	within(&f, "max-suspend", o.MaxSuspend, time.Millisecond, maxDuration)
@@ -138,6 +145,12 @@ func ttl(f *faults, key string, v time.Duration) {
 	}
 }
 
+func retention(f *faults, key string, v time.Duration) {
+	if v != 0 && (v < time.Minute || v > maxRetention) {
+		f.add(key, "%v is outside %v to %v (0: for ever)", v, time.Minute, maxRetention)
+	}
+}
+
 func oneOf(f *faults, key, v string, values ...string) {
 	if !slices.Contains(values, v) {
 		f.add(key, "%q: want one of %q", v, values)
@@ -158,6 +171,7 @@ func (g GroupOptions) validate(f *faults, key string) {
 	within(f, key+".in-flight", g.InFlight, 0, 1024)
 	within(f, key+".max-attempts", g.MaxAttempts, 0, 1000)
 	within(f, key+".max-suspend", g.MaxSuspend, 0, maxDuration)
+	retention(f, key+".retention", g.Retention)
 	if g.Wildcard && g.Exclusive {
 		f.add(key+".exclusive", "a wildcard group cannot be exclusive")
 	}
