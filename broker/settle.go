@@ -113,22 +113,18 @@ func (b *Broker) Suspend(ctx context.Context, topic, group, handle string, d tim
 	})
 }
 
-// ChangeInvisible makes the lease end at now + d and returns the handle that
-// settles the message from now on. A stale handle gives ErrStaleHandle.
-func (b *Broker) ChangeInvisible(ctx context.Context, topic, group, handle string, d time.Duration) (string, error) {
+// ChangeInvisible makes the lease end at now + d, 0 to 12 h. The handle stays the same,
+// so a caller that lost the answer may ask again.
+//
+// Errors: ErrInvalidArgument, ErrInvalidHandle; ErrStaleHandle when the lease has ended,
+// with nothing changed.
+func (b *Broker) ChangeInvisible(ctx context.Context, topic, group, handle string, d time.Duration) error {
 	if err := durationInRange("invisible duration", d, 0, maxInvisible); err != nil {
-		return "", err
-	}
-	var renewed dispatch.Handle
-	err := b.settle(ctx, topic, group, handle, false, func(o *owner, now time.Time, h dispatch.Handle) error {
-		var err error
-		renewed, err = o.m.ChangeInvisible(now, h, d)
 		return err
-	})
-	if err != nil {
-		return "", err
 	}
-	return encodeReceipt(renewed), nil
+	return b.settle(ctx, topic, group, handle, false, func(o *owner, now time.Time, h dispatch.Handle) error {
+		return o.m.ChangeInvisible(now, h, d)
+	})
 }
 
 // DeadLetter moves the message to the group's dead letters, in one atomic write. A

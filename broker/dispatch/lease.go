@@ -29,7 +29,8 @@ type lease struct {
 	item deadline.Item[*lease] // armed until the lease ends
 	c    *cursor
 	off  Offset
-	// token is what a current handle shows; it changes with ChangeInvisible.
+	// token is what a current handle shows: the same for the whole lease, unless ThenRetry
+	// takes the lease away from its worker.
 	token     Token
 	attempt   uint32
 	autoRenew bool

@@ -26,7 +26,7 @@ func TestEveryWayOutFreesItsSlot(t *testing.T) {
 		"lease end": func(r *rig, _ Item) { hold1(r, "a__m"); r.pass(time.Minute) },
 		"change-invisible": func(r *rig, it Item) {
 			hold1(r, "a__m")
-			_, _ = r.m.ChangeInvisible(r.now, it.Handle, time.Second)
+			_ = r.m.ChangeInvisible(r.now, it.Handle, time.Second)
 			r.none(1, "c")
 			r.pass(time.Second)
 		},

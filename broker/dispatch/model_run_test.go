@@ -160,14 +160,13 @@ func runModel(t *rapid.T) {
 				return
 			}
 			d := time.Duration(millis(60_000).Draw(t, "ms")) * time.Millisecond
-			renewed, err := p.r.m.ChangeInvisible(p.r.now, h, d)
+			err := p.r.m.ChangeInvisible(p.r.now, h, d)
 			pl := p.current(h)
 			if (err == nil) != (pl != nil) {
 				t.Fatalf("change invisible: %v, current %v", err, pl)
 			}
 			if pl != nil {
-				pl.lease.token, pl.lease.until, pl.lease.autoRenew = renewed.Token, p.r.now.Add(d), false
-				p.handles = append(p.handles, renewed)
+				pl.lease.until, pl.lease.autoRenew = p.r.now.Add(d), false
 			}
 		},
 		"release": func(t *rapid.T) {

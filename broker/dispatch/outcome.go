@@ -52,6 +52,9 @@ func (m *Machine) Settle(now time.Time, h Handle, learned quota.Settlement, t Th
 			return ErrStaleHandle
 		}
 		m.free(now, l, learned)
+		// The worker has given the message up: a renewal of its that arrives late must not
+		// delay the next attempt.
+		l.token = m.newToken()
 		m.changeInvisible(now, l, t.d)
 		return nil
 	case thenReject:
@@ -108,10 +111,12 @@ func (m *Machine) thenReject(now time.Time, h Handle, learned quota.Settlement, 
 	return nil
 }
 
-func (m *Machine) changeInvisible(now time.Time, l *lease, d time.Duration) Handle {
-	l.token = m.newToken()
+// changeInvisible moves the end of a lease and keeps its token. A new token for each
+// change was rejected: a client that lost the reply would hold a stale handle for a lease
+// that runs, and the message would be delivered a second time beside it. The token
+// changes with the delivery, which is all that fencing needs.
+func (m *Machine) changeInvisible(now time.Time, l *lease, d time.Duration) {
 	l.autoRenew = false
 	m.leases.Set(&l.item, now.Add(max(0, d)))
 	m.putLease(l)
-	return l.handle()
 }

@@ -91,14 +91,15 @@ func (m *Machine) Suspend(now time.Time, h Handle, d time.Duration, by, reason s
 }
 
 // ChangeInvisible lets the lease end at now + d, as a failed attempt unless it is
-// settled before, and returns the handle that is current from now on.
-func (m *Machine) ChangeInvisible(now time.Time, h Handle, d time.Duration) (Handle, error) {
+// settled before. The handle stays the same, so a repetition of the call is harmless.
+func (m *Machine) ChangeInvisible(now time.Time, h Handle, d time.Duration) error {
 	defer m.check(now)
 	l := m.running(h)
 	if l == nil {
-		return Handle{}, ErrStaleHandle
+		return ErrStaleHandle
 	}
-	return m.changeInvisible(now, l, d), nil
+	m.changeInvisible(now, l, d)
+	return nil
 }
 
 // Release gives back a message that never reached its client: deliverable at once,

@@ -117,10 +117,7 @@ func (s *story) event(d *datadriven.TestData) {
 	case "suspend":
 		err = r.m.Suspend(now, s.handle(d), s.duration(d, "for"), "worker", "")
 	case "invisible":
-		var h Handle
-		if h, err = r.m.ChangeInvisible(now, s.handle(d), s.duration(d, "for")); err == nil {
-			s.say("handle %s", s.label(h))
-		}
+		err = r.m.ChangeInvisible(now, s.handle(d), s.duration(d, "for"))
 	case "release":
 		r.m.Release(now, s.handle(d))
 	case "dead-letter":

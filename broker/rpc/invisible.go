@@ -12,13 +12,18 @@ import (
 // suspendReason is what an operator reads beside a hold that a consumer asked for.
 const suspendReason = "suspended by consumer"
 
+// staleRenewal is the message of an OK that extended no lease.
+const staleRenewal = "stale receipt handle: the lease has ended and was not extended"
+
 // ChangeInvisibleDuration has two meanings. With suspend, the message goes back with
 // its attempt unchanged and the whole bucket is held for that long. Without, its
-// lease ends that long from now, and a new handle settles it from then on.
+// lease ends that long from now; the handle stays the same, so a call whose answer was
+// lost may be repeated.
 //
 // A handle that decodes is answered OK even if it is stale: official clients try
-// again for ever on any other code, INVALID_RECEIPT_HANDLE included. There is no
-// shortest duration.
+// again for ever on any other code, INVALID_RECEIPT_HANDLE included. The message of the
+// status says whether the lease was extended, "ok", or that nothing was changed,
+// staleRenewal. penstock.v1's Renew has a code for it. There is no shortest duration.
 //
 // Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME for none, a
 // negative one, over 12 h, or over the group's longest suspend; TOPIC_NOT_FOUND,
@@ -42,12 +47,13 @@ func (s *Server) ChangeInvisibleDuration(ctx context.Context, r *v2.ChangeInvisi
 	if d > maxInvisible {
 		return nil, refuse(v2.Code_ILLEGAL_INVISIBLE_TIME, "invisible duration %v is over %v", d, maxInvisible)
 	}
-	renewed, err := s.broker.ChangeInvisible(ctx, topic, group, handle, d)
+	st := statusOf(nil)
+	err := s.broker.ChangeInvisible(ctx, topic, group, handle, d)
 	if errors.Is(err, broker.ErrStaleHandle) {
-		renewed, err = handle, nil
+		st.Message, err = staleRenewal, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &v2.ChangeInvisibleDurationResponse{Status: statusOf(nil), ReceiptHandle: renewed}, nil
+	return &v2.ChangeInvisibleDurationResponse{Status: st, ReceiptHandle: handle}, nil
 }

@@ -88,7 +88,7 @@ func (p *penstockServer) Describe(_ context.Context, r *penstockv1.DescribeReque
 	if err := checkGiven(r.GetTopic(), r.GetGroup()); err != nil {
 		return nil, err
 	}
-	features := []string{"settle", "holds", "scopes", "explain"}
+	features := []string{"settle", "holds", "scopes", "explain", "renew"}
 	if group, ok := p.s.broker.Group(r.GetGroup()); !ok || !group.Unlimited {
 		features = append(features, "limits")
 	}

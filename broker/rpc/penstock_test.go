@@ -48,7 +48,7 @@ func TestDescribe(t *testing.T) {
 		out, err := c.penstock().Describe(c.ctx, &penstockv1.DescribeRequest{Topic: "requests", Group: "pool"})
 		must(t, err)
 		got := slices.Sorted(slices.Values(out.GetFeatures()))
-		if want := []string{"explain", "holds", "limits", "scopes", "settle"}; out.GetVersion() != "v1.2.3" || !slices.Equal(got, want) {
+		if want := []string{"explain", "holds", "limits", "renew", "scopes", "settle"}; out.GetVersion() != "v1.2.3" || !slices.Equal(got, want) {
 			t.Errorf("described as %v", out)
 		}
 		_, err = c.penstock().Describe(c.ctx, &penstockv1.DescribeRequest{Group: "a b"})

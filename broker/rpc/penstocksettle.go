@@ -33,26 +33,61 @@ const (
 // Of an entry: INVALID_RECEIPT_HANDLE; BAD_REQUEST for an unknown action or outcome or
 // a number out of its limits; ILLEGAL_INVISIBLE_TIME; and what the plain calls have.
 func (p *penstockServer) Settle(ctx context.Context, r *penstockv1.SettleRequest) (*penstockv1.SettleResponse, error) {
-	if err := checkPenstockNames(r.GetTopic(), r.GetGroup()); err != nil {
+	topic, group, entries := r.GetTopic(), r.GetGroup(), r.GetEntries()
+	sts, err := p.each(topic, group, len(entries), func(i int) (func() error, error) {
+		s, err := settlementOf(entries[i])
+		s.By = callerOf(ctx).id
+		return func() error { return p.s.broker.SettleWith(ctx, topic, group, entries[i].GetReceiptHandle(), s) }, err
+	})
+	if err != nil {
 		return nil, err
 	}
-	entries := r.GetEntries()
-	if len(entries) == 0 || len(entries) > maxAckEntries {
-		return nil, refuse(v2.Code_BAD_REQUEST, "%d entries, want 1 to %d", len(entries), maxAckEntries)
-	}
-	errs := p.settle(ctx, r.GetTopic(), r.GetGroup(), entries)
-	results := make([]*penstockv1.SettleResult, len(entries))
-	for i, err := range errs {
-		if isOfTheCall(err) {
-			return nil, err
-		}
-		st := p.s.statusOf(err)
-		results[i] = &penstockv1.SettleResult{Code: int32(st.GetCode())}
-		if err != nil {
-			results[i].Message = st.GetMessage()
-		}
+	results := make([]*penstockv1.SettleResult, len(sts))
+	for i, st := range sts {
+		results[i] = &penstockv1.SettleResult{Code: int32(st.GetCode()), Message: st.GetMessage()}
 	}
 	return &penstockv1.SettleResponse{Results: results}, nil
+}
+
+// each carries out the n entries of a call, settlesAtOnce at a time, and returns the status
+// of each, without a message for OK. prepare checks entry i and returns what it asks of the
+// broker. The error is of the call as a whole.
+func (p *penstockServer) each(topic, group string, n int, prepare func(i int) (func() error, error)) ([]*v2.Status, error) {
+	if err := checkPenstockNames(topic, group); err != nil {
+		return nil, err
+	}
+	if n == 0 || n > maxAckEntries {
+		return nil, refuse(v2.Code_BAD_REQUEST, "%d entries, want 1 to %d", n, maxAckEntries)
+	}
+	errs := make([]error, n)
+	var calls errgroup.Group
+	calls.SetLimit(settlesAtOnce)
+	for i := range n {
+		ask, err := prepare(i)
+		if err != nil {
+			errs[i] = err
+			continue
+		}
+		one := func() error { errs[i] = ask(); return nil }
+		if i == n-1 {
+			_ = one() // here: most calls under little load have one entry
+			break
+		}
+		calls.Go(one)
+	}
+	_ = calls.Wait() // none returns an error
+	sts := make([]*v2.Status, n)
+	for i, err := range errs {
+		switch {
+		case isOfTheCall(err):
+			return nil, err
+		case err == nil:
+			sts[i] = &v2.Status{Code: v2.Code_OK}
+		default:
+			sts[i] = p.s.statusOf(err)
+		}
+	}
+	return sts, nil
 }
 
 // isOfTheCall says whether an entry's error is one that all entries of its call have.
@@ -63,32 +98,6 @@ func isOfTheCall(err error) bool {
 		}
 	}
 	return false
-}
-
-// settle has an error for each entry.
-func (p *penstockServer) settle(ctx context.Context, topic, group string, entries []*penstockv1.SettleEntry) []error {
-	errs := make([]error, len(entries))
-	var calls errgroup.Group
-	calls.SetLimit(settlesAtOnce)
-	for i, e := range entries {
-		s, err := settlementOf(e)
-		if err != nil {
-			errs[i] = err
-			continue
-		}
-		s.By = callerOf(ctx).id
-		one := func() error {
-			errs[i] = p.s.broker.SettleWith(ctx, topic, group, e.GetReceiptHandle(), s)
-			return nil
-		}
-		if i == len(entries)-1 {
-			_ = one() // here: most calls under little load have one entry
-			break
-		}
-		calls.Go(one)
-	}
-	_ = calls.Wait() // none returns an error
-	return errs
 }
 
 // settlementOf reads an entry.

@@ -8,8 +8,14 @@ import (
 	"time"
 )
 
-// renewals bounds the renewals at the same time.
-const renewals = 64
+const (
+	// renewals bounds the renewals at the same time.
+	renewals = 64
+	// outagePatience is how long past its end a lease counts as held while a broker with honest renewals does not answer. A
+	// broker that was paused or restarted prolongs leases by the time it was away, so the lease most likely goes on; and if
+	// the broker did give the message away, ending this call now would not undo the second one.
+	outagePatience = 2 * time.Minute
+)
 
 // lease is the claim on one delivered message. Its first two fields never change.
 type lease struct {
@@ -17,7 +23,7 @@ type lease struct {
 
 	// The following fields belong to leases.mu.
 	handle  string
-	until   time.Time // the broker may give the message away from here on
+	until   time.Time // the broker may give the message away from here on, unless it was away itself
 	renewAt time.Time
 	lose    context.CancelCauseFunc
 	place   *list.Element // in leases.running; nil when it is not there
@@ -30,11 +36,13 @@ type renewFunc func(ctx context.Context, handle string, l *lease) (string, error
 // leases keeps the leases of running messages alive: each is renewed when a third of it is over, so that two renewals in
 // a row may fail.
 //
-// All renewals have one period, so a list in order of renewal is a queue: no heap. A renewal makes the old handle stale;
-// so a message is settled only when none is under way (see end).
+// All renewals have one period, so a list in order of renewal is a queue: no heap. A broker without penstock.v1's Renew may
+// make the old handle stale with a renewal; so a message is settled only when none is under way (see end).
 type leases struct {
+	// Immutable.
 	invisible time.Duration
 	renew     renewFunc
+	patience  func() time.Duration // what a lease is held beyond its end while the broker does not answer
 
 	mu      sync.Mutex // guards the following field and the leases in it; not held over a renewal
 	running *list.List // of *lease, by renewAt
@@ -42,8 +50,8 @@ type leases struct {
 	soon chan struct{}
 }
 
-func newLeases(invisible time.Duration, renew renewFunc) *leases {
-	return &leases{invisible: invisible, renew: renew, running: list.New(), soon: make(chan struct{}, 1)}
+func newLeases(invisible time.Duration, renew renewFunc, patience func() time.Duration) *leases {
+	return &leases{invisible: invisible, renew: renew, patience: patience, running: list.New(), soon: make(chan struct{}, 1)}
 }
 
 func (ls *leases) period() time.Duration { return ls.invisible / 3 }
@@ -75,8 +83,8 @@ func (ls *leases) pushLocked(l *lease, at time.Time) {
 	}
 }
 
-// end stops the renewal of l, waits for one that is under way, and returns the handle to settle with and how long it
-// holds.
+// end stops the renewal of l, waits for one that is under way, callTimeout at most, and returns the handle to settle with
+// and how long settling is worth a try.
 func (ls *leases) end(l *lease) (handle string, until time.Time) {
 	for {
 		ls.mu.Lock()
@@ -89,7 +97,7 @@ func (ls *leases) end(l *lease) (handle string, until time.Time) {
 		if renewed == nil {
 			l.lose = nil
 			ls.mu.Unlock()
-			return handle, until
+			return handle, until.Add(ls.patience())
 		}
 		ls.mu.Unlock()
 		<-renewed
@@ -104,14 +112,22 @@ func (ls *leases) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		due, next := ls.due(time.Now())
-		for _, l := range due {
-			limit <- struct{}{}
+		// A lease leaves the queue only when its renewal can begin at once: end waits for renewals that are under way, and
+		// must not wait behind those of other leases.
+		select {
+		case limit <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		l, next := ls.due(time.Now())
+		if l != nil {
 			wg.Go(func() {
 				defer func() { <-limit }()
 				ls.renewOne(ctx, l)
 			})
+			continue
 		}
+		<-limit
 		timer.Reset(next)
 		select {
 		case <-ctx.Done():
@@ -122,20 +138,21 @@ func (ls *leases) run(ctx context.Context) {
 	}
 }
 
-// due takes the leases whose time has come out of the queue and says when to look again.
-func (ls *leases) due(now time.Time) (due []*lease, next time.Duration) {
+// due takes the first lease out of the queue if its time has come, or says when to look again.
+func (ls *leases) due(now time.Time) (l *lease, next time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for e := ls.running.Front(); e != nil; e = ls.running.Front() {
-		l := e.Value.(*lease)
-		if wait := l.renewAt.Sub(now); wait > 0 {
-			return due, wait
-		}
-		ls.running.Remove(e)
-		l.place, l.renewed = nil, make(chan struct{})
-		due = append(due, l)
+	e := ls.running.Front()
+	if e == nil {
+		return nil, time.Hour
 	}
-	return due, time.Hour
+	l = e.Value.(*lease)
+	if wait := l.renewAt.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	ls.running.Remove(e)
+	l.place, l.renewed = nil, make(chan struct{})
+	return l, 0
 }
 
 func (ls *leases) renewOne(ctx context.Context, l *lease) {
@@ -144,9 +161,16 @@ func (ls *leases) renewOne(ctx context.Context, l *lease) {
 	ls.mu.Unlock()
 
 	asked := time.Now()
-	call, cancel := context.WithDeadline(ctx, until)
+	patience := ls.patience()
+	call, cancel := context.WithCancel(ctx)
+	if patience == 0 { // a renewal after the end would be answered OK
+		call, cancel = context.WithDeadline(ctx, until)
+	}
 	next, err := ls.renew(call, handle, l)
 	cancel()
+	if passes(err) {
+		until = until.Add(patience)
+	}
 
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

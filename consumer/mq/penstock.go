@@ -59,7 +59,7 @@ func (p *penstock) describe(ctx context.Context) error {
 	has := func(name string) bool { return slices.Contains(answer.GetFeatures(), name) }
 	f := Features{
 		Version: answer.GetVersion(),
-		Limits:  has("limits"), Settle: has("settle"), Holds: has("holds"), Scopes: has("scopes"), Explain: has("explain"),
+		Limits:  has("limits"), Settle: has("settle"), Holds: has("holds"), Scopes: has("scopes"), Explain: has("explain"), Renew: has("renew"),
 	}
 	if last := p.features.Swap(&f); last == nil || *last != f {
 		p.log.Info("broker described", "version", f.Version, "limits", f.Limits, "settle", f.Settle, "scopes", f.Scopes)
@@ -143,6 +143,35 @@ func (p *penstock) settle(ctx context.Context, entries []*penstockv1.SettleEntry
 		errs[i] = stale(codeError(&v2.Status{Code: v2.Code(r.GetCode()), Message: r.GetMessage()}))
 	}
 	return errs, nil
+}
+
+// errNoRenew says that the broker has no Renew.
+var errNoRenew = errors.New("no honest renewal")
+
+// renew extends a lease to d from now; errStale if it has ended, errNoRenew if the broker has to be asked the plain way.
+func (p *penstock) renew(ctx context.Context, handle string, d time.Duration) error {
+	if !p.known().Renew {
+		return errNoRenew
+	}
+	ctx, cancel := p.link.call(ctx)
+	defer cancel()
+	answer, err := p.stub.Renew(ctx, &penstockv1.RenewRequest{
+		Topic: p.topic, Group: p.group, Entries: []*penstockv1.RenewEntry{{ReceiptHandle: handle, Duration: durationpb.New(d)}},
+	})
+	switch {
+	case status.Code(err) == codes.Unimplemented:
+		p.gone(err)
+		return errNoRenew
+	case err == nil && len(answer.GetResults()) != 1:
+		err = fmt.Errorf("%d results for one entry", len(answer.GetResults()))
+	case err == nil:
+		r := answer.GetResults()[0]
+		err = stale(codeError(&v2.Status{Code: v2.Code(r.GetCode()), Message: r.GetMessage()}))
+	}
+	if err != nil {
+		return fmt.Errorf("renew: %w", err)
+	}
+	return nil
 }
 
 // settleOne is settle for one.

@@ -2,6 +2,8 @@ package mq_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -31,7 +33,29 @@ type second struct {
 	results   map[string]int32
 	holds     []*penstockv1.HoldRequest
 	settled   []*penstockv1.SettleEntry
-	asked     int // Describes
+	asked     int      // Describes
+	renewed   []string // handles of Renew
+	lose      int      // answers of Renew to be lost
+}
+
+func (s *second) Renew(ctx context.Context, r *penstockv1.RenewRequest) (*penstockv1.RenewResponse, error) {
+	s.mu.Lock()
+	s.lose--
+	lost := s.lose >= 0
+	out := &penstockv1.RenewResponse{}
+	for _, e := range r.GetEntries() {
+		s.renewed = append(s.renewed, e.GetReceiptHandle())
+		code, odd := s.results[e.GetReceiptHandle()]
+		if !odd {
+			code = int32(v2.Code_OK)
+		}
+		out.Results = append(out.Results, &penstockv1.RenewResult{Code: code})
+	}
+	s.mu.Unlock()
+	if lost {
+		<-ctx.Done()
+	}
+	return out, nil
 }
 
 func (s *second) Describe(context.Context, *penstockv1.DescribeRequest) (*penstockv1.DescribeResponse, error) {
@@ -84,11 +108,11 @@ func withSecond(t *testing.T, f *fake, s *second, test func(t *testing.T, c *con
 		go func() { _ = server.Serve(ln) }() // its error is the stop
 		t.Cleanup(server.Stop)
 		n := &node{t: t, address: "fake:1", dialer: func(ctx context.Context, _ string) (net.Conn, error) { return ln.DialContext(ctx) }}
-		test(t, n.consume(mq.Stubs, func(o *mq.Options) { o.Invisible = 20 * time.Second }))
+		test(t, n.consume(mq.Stubs, func(o *mq.Options) { o.Invisible, o.Workers = 20*time.Second, 256 }))
 	})
 }
 
-var all = []string{"limits", "settle", "holds", "scopes", "explain", "something new"}
+var all = []string{"limits", "settle", "holds", "scopes", "explain", "renew", "something new"}
 
 func good(output int64) mq.Settlement {
 	return mq.Settlement{Outcome: mq.OutcomeGood, InputTokens: 7, OutputTokens: output, BytesOut: 100, Latency: time.Second}
@@ -239,7 +263,7 @@ func TestFeatures(t *testing.T) {
 	withSecond(t, f, s, func(t *testing.T, c *consumer) {
 		f.batches <- []*v2.Message{message("h", "x")}
 		d := c.expect("x", 1)
-		if got, want := c.features(), (mq.Features{Version: "v9", Limits: true, Settle: true, Holds: true, Scopes: true, Explain: true}); got != want {
+		if got, want := c.features(), (mq.Features{Version: "v9", Limits: true, Settle: true, Holds: true, Scopes: true, Explain: true, Renew: true}); got != want {
 			t.Errorf("in the first handler: %+v", got)
 		}
 		s.mu.Lock()
@@ -281,6 +305,90 @@ func TestABrokerWithoutTheService(t *testing.T) {
 		defer f.mu.Unlock()
 		if !slices.Equal(f.acked, []string{"h"}) {
 			t.Errorf("acked %q", f.acked)
+		}
+	})
+}
+
+// A renewal whose answer is lost is repeated with the same handle, which settles the message in the end.
+func TestARenewalWhoseAnswerIsLostIsRepeated(t *testing.T) {
+	f, s := &fake{}, &second{features: all, lose: 1}
+	withSecond(t, f, s, func(t *testing.T, c *consumer) {
+		f.batches <- []*v2.Message{message("h", "x")}
+		d := c.expect("x", 1)
+		time.Sleep(12 * time.Second) // the lease is 20 s
+		if d.ctx.Err() != nil {
+			t.Fatalf("ended: %v", context.Cause(d.ctx))
+		}
+		d.answer(mq.Ack())
+		time.Sleep(time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !slices.Equal(s.renewed, []string{"h", "h"}) || len(f.settled) != 0 || !slices.Equal(f.acked, []string{"h"}) {
+			t.Errorf("renewed %q, RocketMQ's renewals %q, acked %q", s.renewed, f.settled, f.acked)
+		}
+	})
+}
+
+// A broker that says that the lease has ended is believed at once.
+func TestAStaleRenewalEndsTheHandlersContext(t *testing.T) {
+	f, s := &fake{}, &second{features: all, results: map[string]int32{"h": int32(v2.Code_INVALID_RECEIPT_HANDLE)}}
+	withSecond(t, f, s, func(t *testing.T, c *consumer) {
+		begin := time.Now()
+		f.batches <- []*v2.Message{message("h", "x")}
+		d := c.expect("x", 1)
+		<-d.ctx.Done()
+		if after := time.Since(begin); !errors.Is(context.Cause(d.ctx), mq.ErrLeaseLost) || after > 7*time.Second {
+			t.Errorf("ended by %v after %v, want a lost lease at the first renewal", context.Cause(d.ctx), after)
+		}
+		d.answer(mq.Ack())
+	})
+}
+
+// A broker of a version without Renew is asked by RocketMQ's call.
+func TestRenewalByRocketMQsCall(t *testing.T) {
+	f, s := &fake{}, &second{features: []string{"settle", "limits"}}
+	withSecond(t, f, s, func(t *testing.T, c *consumer) {
+		f.batches <- []*v2.Message{message("h", "x")}
+		d := c.expect("x", 1)
+		time.Sleep(7 * time.Second)
+		d.answer(mq.Ack())
+		time.Sleep(time.Second)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if !slices.Equal(f.settled, []string{"h renewed"}) || !slices.Equal(f.acked, []string{"h'"}) || len(s.renewed) != 0 {
+			t.Errorf("renewals %q, acked %q, of Renew %q", f.settled, f.acked, s.renewed)
+		}
+	})
+}
+
+// A renewal that the broker does not answer holds up the end of its own lease only, and no longer than one call.
+func TestSettlingDoesNotWaitForRenewalsOfOtherLeases(t *testing.T) {
+	f, s := &fake{}, &second{features: all, lose: 1 << 20}
+	withSecond(t, f, s, func(t *testing.T, c *consumer) {
+		const n = 200
+		ds := make([]*delivery, n)
+		for i := range n {
+			h := fmt.Sprint("h", i)
+			f.batches <- []*v2.Message{message(h, h)}
+			ds[i] = c.expect(h, 1)
+		}
+		time.Sleep(7 * time.Second) // all are due for renewal, 64 at a time
+		begin := time.Now()
+		for _, d := range ds {
+			d.answer(mq.Ack())
+		}
+		acked := func() int {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return len(f.acked)
+		}
+		for acked() < n {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(begin); took > 4*time.Second {
+			t.Errorf("settled after %v, want no more than one call's time limit of 3s", took)
 		}
 	})
 }

@@ -56,7 +56,12 @@ func (c *stubsConsumer) Run(ctx context.Context, h Handler) error {
 		slots:   newSlots(c.opts.Workers),
 		settler: settler,
 		leases: newLeases(c.opts.Invisible, func(ctx context.Context, handle string, l *lease) (string, error) {
-			return settler.changeInvisible(ctx, l, handle, c.opts.Invisible, false)
+			return settler.renew(ctx, l, handle, c.opts.Invisible)
+		}, func() time.Duration {
+			if service.known().Renew {
+				return outagePatience
+			}
+			return 0
 		}),
 	}
 	return r.run()

@@ -339,6 +339,7 @@ type DescribeResponse struct {
 	//	holds    Hold
 	//	scopes   holds of rows, columns, levels and all
 	//	explain  Explain
+	//	renew    Renew
 	Features      []string `protobuf:"bytes,2,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -719,6 +720,223 @@ func (x *SettleResult) GetMessage() string {
 	return ""
 }
 
+type RenewRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The parent topic and the consumer group that the handles belong to. Required.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// 1 to 1,024 leases. Each is extended or not by itself.
+	Entries       []*RenewEntry `protobuf:"bytes,3,rep,name=entries,proto3" json:"entries,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RenewRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *RenewRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RenewRequest) GetEntries() []*RenewEntry {
+	if x != nil {
+		return x.Entries
+	}
+	return nil
+}
+
+type RenewEntry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A handle of the delivery. Required.
+	ReceiptHandle string `protobuf:"bytes,1,opt,name=receipt_handle,json=receiptHandle,proto3" json:"receipt_handle,omitempty"`
+	// The lease ends that long from now. More than 0, at most 12 h. Required.
+	Duration      *durationpb.Duration `protobuf:"bytes,2,opt,name=duration,proto3" json:"duration,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewEntry) Reset() {
+	*x = RenewEntry{}
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewEntry) ProtoMessage() {}
+
+func (x *RenewEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewEntry.ProtoReflect.Descriptor instead.
+func (*RenewEntry) Descriptor() ([]byte, []int) {
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RenewEntry) GetReceiptHandle() string {
+	if x != nil {
+		return x.ReceiptHandle
+	}
+	return ""
+}
+
+func (x *RenewEntry) GetDuration() *durationpb.Duration {
+	if x != nil {
+		return x.Duration
+	}
+	return nil
+}
+
+type RenewResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each entry, in order.
+	Results       []*RenewResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RenewResponse) GetResults() []*RenewResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type RenewResult struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// RocketMQ's code: 20000 is OK, the lease was extended. INVALID_RECEIPT_HANDLE (40013)
+	// says that the lease has ended, or that the handle is none of this group: nothing was
+	// changed, trying again will not help, and the message may be with another consumer.
+	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	// Empty if the code is OK.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResult) Reset() {
+	*x = RenewResult{}
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResult) ProtoMessage() {}
+
+func (x *RenewResult) ProtoReflect() protoreflect.Message {
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResult.ProtoReflect.Descriptor instead.
+func (*RenewResult) Descriptor() ([]byte, []int) {
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RenewResult) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *RenewResult) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type HoldRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The parent topic and the consumer group whose deliveries stop. Required.
@@ -742,7 +960,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[7]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -754,7 +972,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[7]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -767,7 +985,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{7}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HoldRequest) GetTopic() string {
@@ -829,7 +1047,7 @@ type HoldResponse struct {
 
 func (x *HoldResponse) Reset() {
 	*x = HoldResponse{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[8]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +1059,7 @@ func (x *HoldResponse) String() string {
 func (*HoldResponse) ProtoMessage() {}
 
 func (x *HoldResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[8]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +1072,7 @@ func (x *HoldResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldResponse.ProtoReflect.Descriptor instead.
 func (*HoldResponse) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{8}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HoldResponse) GetUntil() *timestamppb.Timestamp {
@@ -884,7 +1102,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[9]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1114,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[9]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1127,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{9}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExplainRequest) GetTopic() string {
@@ -1020,7 +1238,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[10]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1250,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[10]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1263,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{10}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExplainResponse) GetBucket() string {
@@ -1167,7 +1385,7 @@ type Gate struct {
 
 func (x *Gate) Reset() {
 	*x = Gate{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[11]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1397,7 @@ func (x *Gate) String() string {
 func (*Gate) ProtoMessage() {}
 
 func (x *Gate) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[11]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1410,7 @@ func (x *Gate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gate.ProtoReflect.Descriptor instead.
 func (*Gate) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{11}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Gate) GetScope() Scope {
@@ -1230,7 +1448,7 @@ type HoldLine struct {
 
 func (x *HoldLine) Reset() {
 	*x = HoldLine{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[12]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1242,7 +1460,7 @@ func (x *HoldLine) String() string {
 func (*HoldLine) ProtoMessage() {}
 
 func (x *HoldLine) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[12]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1255,7 +1473,7 @@ func (x *HoldLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldLine.ProtoReflect.Descriptor instead.
 func (*HoldLine) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{12}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HoldLine) GetScope() Scope {
@@ -1323,7 +1541,7 @@ type LimitLine struct {
 
 func (x *LimitLine) Reset() {
 	*x = LimitLine{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[13]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1553,7 @@ func (x *LimitLine) String() string {
 func (*LimitLine) ProtoMessage() {}
 
 func (x *LimitLine) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[13]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1566,7 @@ func (x *LimitLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitLine.ProtoReflect.Descriptor instead.
 func (*LimitLine) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{13}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LimitLine) GetScope() string {
@@ -1454,7 +1672,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[14]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1466,7 +1684,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[14]
+	mi := &file_broker_rpc_penstockv1_penstock_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1479,7 +1697,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{14}
+	return file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Fault) GetRocketmqCode() int32 {
@@ -1528,6 +1746,19 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x0eSettleResponse\x123\n" +
 	"\aresults\x18\x01 \x03(\v2\x19.penstock.v1.SettleResultR\aresults\"<\n" +
 	"\fSettleResult\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"m\n" +
+	"\fRenewRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x121\n" +
+	"\aentries\x18\x03 \x03(\v2\x17.penstock.v1.RenewEntryR\aentries\"j\n" +
+	"\n" +
+	"RenewEntry\x12%\n" +
+	"\x0ereceipt_handle\x18\x01 \x01(\tR\rreceiptHandle\x125\n" +
+	"\bduration\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bduration\"C\n" +
+	"\rRenewResponse\x122\n" +
+	"\aresults\x18\x01 \x03(\v2\x18.penstock.v1.RenewResultR\aresults\";\n" +
+	"\vRenewResult\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xd6\x01\n" +
 	"\vHoldRequest\x12\x14\n" +
@@ -1625,10 +1856,11 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\rSTATE_LIMITED\x10\x04\x12\x13\n" +
 	"\x0fSTATE_IN_FLIGHT\x10\x05\x12\x0f\n" +
 	"\vSTATE_READY\x10\x06\x12\x0f\n" +
-	"\vSTATE_EMPTY\x10\a2\x99\x02\n" +
+	"\vSTATE_EMPTY\x10\a2\xd9\x02\n" +
 	"\bPenstock\x12G\n" +
 	"\bDescribe\x12\x1c.penstock.v1.DescribeRequest\x1a\x1d.penstock.v1.DescribeResponse\x12A\n" +
-	"\x06Settle\x12\x1a.penstock.v1.SettleRequest\x1a\x1b.penstock.v1.SettleResponse\x12;\n" +
+	"\x06Settle\x12\x1a.penstock.v1.SettleRequest\x1a\x1b.penstock.v1.SettleResponse\x12>\n" +
+	"\x05Renew\x12\x19.penstock.v1.RenewRequest\x1a\x1a.penstock.v1.RenewResponse\x12;\n" +
 	"\x04Hold\x12\x18.penstock.v1.HoldRequest\x1a\x19.penstock.v1.HoldResponse\x12D\n" +
 	"\aExplain\x12\x1b.penstock.v1.ExplainRequest\x1a\x1c.penstock.v1.ExplainResponseB6Z4github.com/penstockmq/penstock/broker/rpc/penstockv1b\x06proto3"
 
@@ -1645,7 +1877,7 @@ func file_broker_rpc_penstockv1_penstock_proto_rawDescGZIP() []byte {
 }
 
 var file_broker_rpc_penstockv1_penstock_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_broker_rpc_penstockv1_penstock_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_broker_rpc_penstockv1_penstock_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_broker_rpc_penstockv1_penstock_proto_goTypes = []any{
 	(Scope)(0),                    // 0: penstock.v1.Scope
 	(Action)(0),                   // 1: penstock.v1.Action
@@ -1658,52 +1890,61 @@ var file_broker_rpc_penstockv1_penstock_proto_goTypes = []any{
 	(*SettleEntry)(nil),           // 8: penstock.v1.SettleEntry
 	(*SettleResponse)(nil),        // 9: penstock.v1.SettleResponse
 	(*SettleResult)(nil),          // 10: penstock.v1.SettleResult
-	(*HoldRequest)(nil),           // 11: penstock.v1.HoldRequest
-	(*HoldResponse)(nil),          // 12: penstock.v1.HoldResponse
-	(*ExplainRequest)(nil),        // 13: penstock.v1.ExplainRequest
-	(*ExplainResponse)(nil),       // 14: penstock.v1.ExplainResponse
-	(*Gate)(nil),                  // 15: penstock.v1.Gate
-	(*HoldLine)(nil),              // 16: penstock.v1.HoldLine
-	(*LimitLine)(nil),             // 17: penstock.v1.LimitLine
-	(*Fault)(nil),                 // 18: penstock.v1.Fault
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*RenewRequest)(nil),          // 11: penstock.v1.RenewRequest
+	(*RenewEntry)(nil),            // 12: penstock.v1.RenewEntry
+	(*RenewResponse)(nil),         // 13: penstock.v1.RenewResponse
+	(*RenewResult)(nil),           // 14: penstock.v1.RenewResult
+	(*HoldRequest)(nil),           // 15: penstock.v1.HoldRequest
+	(*HoldResponse)(nil),          // 16: penstock.v1.HoldResponse
+	(*ExplainRequest)(nil),        // 17: penstock.v1.ExplainRequest
+	(*ExplainResponse)(nil),       // 18: penstock.v1.ExplainResponse
+	(*Gate)(nil),                  // 19: penstock.v1.Gate
+	(*HoldLine)(nil),              // 20: penstock.v1.HoldLine
+	(*LimitLine)(nil),             // 21: penstock.v1.LimitLine
+	(*Fault)(nil),                 // 22: penstock.v1.Fault
+	(*durationpb.Duration)(nil),   // 23: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 24: google.protobuf.Timestamp
 }
 var file_broker_rpc_penstockv1_penstock_proto_depIdxs = []int32{
 	8,  // 0: penstock.v1.SettleRequest.entries:type_name -> penstock.v1.SettleEntry
 	1,  // 1: penstock.v1.SettleEntry.action:type_name -> penstock.v1.Action
-	19, // 2: penstock.v1.SettleEntry.duration:type_name -> google.protobuf.Duration
+	23, // 2: penstock.v1.SettleEntry.duration:type_name -> google.protobuf.Duration
 	2,  // 3: penstock.v1.SettleEntry.outcome:type_name -> penstock.v1.Outcome
 	6,  // 4: penstock.v1.SettleEntry.usage:type_name -> penstock.v1.Usage
-	19, // 5: penstock.v1.SettleEntry.latency:type_name -> google.protobuf.Duration
+	23, // 5: penstock.v1.SettleEntry.latency:type_name -> google.protobuf.Duration
 	10, // 6: penstock.v1.SettleResponse.results:type_name -> penstock.v1.SettleResult
-	0,  // 7: penstock.v1.HoldRequest.scope:type_name -> penstock.v1.Scope
-	19, // 8: penstock.v1.HoldRequest.duration:type_name -> google.protobuf.Duration
-	20, // 9: penstock.v1.HoldResponse.until:type_name -> google.protobuf.Timestamp
-	3,  // 10: penstock.v1.ExplainResponse.state:type_name -> penstock.v1.State
-	15, // 11: penstock.v1.ExplainResponse.gate:type_name -> penstock.v1.Gate
-	20, // 12: penstock.v1.ExplainResponse.since:type_name -> google.protobuf.Timestamp
-	20, // 13: penstock.v1.ExplainResponse.estimated_start:type_name -> google.protobuf.Timestamp
-	17, // 14: penstock.v1.ExplainResponse.limits:type_name -> penstock.v1.LimitLine
-	16, // 15: penstock.v1.ExplainResponse.hold:type_name -> penstock.v1.HoldLine
-	20, // 16: penstock.v1.ExplainResponse.until:type_name -> google.protobuf.Timestamp
-	0,  // 17: penstock.v1.Gate.scope:type_name -> penstock.v1.Scope
-	0,  // 18: penstock.v1.HoldLine.scope:type_name -> penstock.v1.Scope
-	20, // 19: penstock.v1.HoldLine.until:type_name -> google.protobuf.Timestamp
-	20, // 20: penstock.v1.LimitLine.opens:type_name -> google.protobuf.Timestamp
-	4,  // 21: penstock.v1.Penstock.Describe:input_type -> penstock.v1.DescribeRequest
-	7,  // 22: penstock.v1.Penstock.Settle:input_type -> penstock.v1.SettleRequest
-	11, // 23: penstock.v1.Penstock.Hold:input_type -> penstock.v1.HoldRequest
-	13, // 24: penstock.v1.Penstock.Explain:input_type -> penstock.v1.ExplainRequest
-	5,  // 25: penstock.v1.Penstock.Describe:output_type -> penstock.v1.DescribeResponse
-	9,  // 26: penstock.v1.Penstock.Settle:output_type -> penstock.v1.SettleResponse
-	12, // 27: penstock.v1.Penstock.Hold:output_type -> penstock.v1.HoldResponse
-	14, // 28: penstock.v1.Penstock.Explain:output_type -> penstock.v1.ExplainResponse
-	25, // [25:29] is the sub-list for method output_type
-	21, // [21:25] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	12, // 7: penstock.v1.RenewRequest.entries:type_name -> penstock.v1.RenewEntry
+	23, // 8: penstock.v1.RenewEntry.duration:type_name -> google.protobuf.Duration
+	14, // 9: penstock.v1.RenewResponse.results:type_name -> penstock.v1.RenewResult
+	0,  // 10: penstock.v1.HoldRequest.scope:type_name -> penstock.v1.Scope
+	23, // 11: penstock.v1.HoldRequest.duration:type_name -> google.protobuf.Duration
+	24, // 12: penstock.v1.HoldResponse.until:type_name -> google.protobuf.Timestamp
+	3,  // 13: penstock.v1.ExplainResponse.state:type_name -> penstock.v1.State
+	19, // 14: penstock.v1.ExplainResponse.gate:type_name -> penstock.v1.Gate
+	24, // 15: penstock.v1.ExplainResponse.since:type_name -> google.protobuf.Timestamp
+	24, // 16: penstock.v1.ExplainResponse.estimated_start:type_name -> google.protobuf.Timestamp
+	21, // 17: penstock.v1.ExplainResponse.limits:type_name -> penstock.v1.LimitLine
+	20, // 18: penstock.v1.ExplainResponse.hold:type_name -> penstock.v1.HoldLine
+	24, // 19: penstock.v1.ExplainResponse.until:type_name -> google.protobuf.Timestamp
+	0,  // 20: penstock.v1.Gate.scope:type_name -> penstock.v1.Scope
+	0,  // 21: penstock.v1.HoldLine.scope:type_name -> penstock.v1.Scope
+	24, // 22: penstock.v1.HoldLine.until:type_name -> google.protobuf.Timestamp
+	24, // 23: penstock.v1.LimitLine.opens:type_name -> google.protobuf.Timestamp
+	4,  // 24: penstock.v1.Penstock.Describe:input_type -> penstock.v1.DescribeRequest
+	7,  // 25: penstock.v1.Penstock.Settle:input_type -> penstock.v1.SettleRequest
+	11, // 26: penstock.v1.Penstock.Renew:input_type -> penstock.v1.RenewRequest
+	15, // 27: penstock.v1.Penstock.Hold:input_type -> penstock.v1.HoldRequest
+	17, // 28: penstock.v1.Penstock.Explain:input_type -> penstock.v1.ExplainRequest
+	5,  // 29: penstock.v1.Penstock.Describe:output_type -> penstock.v1.DescribeResponse
+	9,  // 30: penstock.v1.Penstock.Settle:output_type -> penstock.v1.SettleResponse
+	13, // 31: penstock.v1.Penstock.Renew:output_type -> penstock.v1.RenewResponse
+	16, // 32: penstock.v1.Penstock.Hold:output_type -> penstock.v1.HoldResponse
+	18, // 33: penstock.v1.Penstock.Explain:output_type -> penstock.v1.ExplainResponse
+	29, // [29:34] is the sub-list for method output_type
+	24, // [24:29] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_broker_rpc_penstockv1_penstock_proto_init() }
@@ -1712,7 +1953,7 @@ func file_broker_rpc_penstockv1_penstock_proto_init() {
 		return
 	}
 	file_broker_rpc_penstockv1_penstock_proto_msgTypes[2].OneofWrappers = []any{}
-	file_broker_rpc_penstockv1_penstock_proto_msgTypes[9].OneofWrappers = []any{
+	file_broker_rpc_penstockv1_penstock_proto_msgTypes[13].OneofWrappers = []any{
 		(*ExplainRequest_RecallHandle)(nil),
 		(*ExplainRequest_Bucket)(nil),
 		(*ExplainRequest_RequestId)(nil),
@@ -1723,7 +1964,7 @@ func file_broker_rpc_penstockv1_penstock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_broker_rpc_penstockv1_penstock_proto_rawDesc), len(file_broker_rpc_penstockv1_penstock_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   15,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -33,6 +33,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Penstock_Describe_FullMethodName = "/penstock.v1.Penstock/Describe"
 	Penstock_Settle_FullMethodName   = "/penstock.v1.Penstock/Settle"
+	Penstock_Renew_FullMethodName    = "/penstock.v1.Penstock/Renew"
 	Penstock_Hold_FullMethodName     = "/penstock.v1.Penstock/Hold"
 	Penstock_Explain_FullMethodName  = "/penstock.v1.Penstock/Explain"
 )
@@ -54,6 +55,13 @@ type PenstockClient interface {
 	// INVALID_ARGUMENT: no entry or over 1,024, a bad name. NOT_FOUND: topic or group.
 	// What is wrong with one entry is in its result.
 	Settle(ctx context.Context, in *SettleRequest, opts ...grpc.CallOption) (*SettleResponse, error)
+	// Renew extends leases. Unlike RocketMQ's ChangeInvisibleDuration, which answers OK to a
+	// stale handle, it tells a lease that was extended from one that has ended. A handle
+	// stays the same, so a call whose answer was lost may be repeated.
+	//
+	// INVALID_ARGUMENT: no entry or over 1,024, a bad name. NOT_FOUND: topic or group.
+	// What is wrong with one entry is in its result.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 	// Hold stops deliveries under a bucket, row, column or level, or all of a group, for
 	// a time. It never shortens a hold that is in force: that is the operator's, on the
 	// admin port. The target need not exist yet.
@@ -97,6 +105,16 @@ func (c *penstockClient) Settle(ctx context.Context, in *SettleRequest, opts ...
 	return out, nil
 }
 
+func (c *penstockClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewResponse)
+	err := c.cc.Invoke(ctx, Penstock_Renew_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *penstockClient) Hold(ctx context.Context, in *HoldRequest, opts ...grpc.CallOption) (*HoldResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HoldResponse)
@@ -134,6 +152,13 @@ type PenstockServer interface {
 	// INVALID_ARGUMENT: no entry or over 1,024, a bad name. NOT_FOUND: topic or group.
 	// What is wrong with one entry is in its result.
 	Settle(context.Context, *SettleRequest) (*SettleResponse, error)
+	// Renew extends leases. Unlike RocketMQ's ChangeInvisibleDuration, which answers OK to a
+	// stale handle, it tells a lease that was extended from one that has ended. A handle
+	// stays the same, so a call whose answer was lost may be repeated.
+	//
+	// INVALID_ARGUMENT: no entry or over 1,024, a bad name. NOT_FOUND: topic or group.
+	// What is wrong with one entry is in its result.
+	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	// Hold stops deliveries under a bucket, row, column or level, or all of a group, for
 	// a time. It never shortens a hold that is in force: that is the operator's, on the
 	// admin port. The target need not exist yet.
@@ -162,6 +187,9 @@ func (UnimplementedPenstockServer) Describe(context.Context, *DescribeRequest) (
 }
 func (UnimplementedPenstockServer) Settle(context.Context, *SettleRequest) (*SettleResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Settle not implemented")
+}
+func (UnimplementedPenstockServer) Renew(context.Context, *RenewRequest) (*RenewResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedPenstockServer) Hold(context.Context, *HoldRequest) (*HoldResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Hold not implemented")
@@ -226,6 +254,24 @@ func _Penstock_Settle_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Penstock_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PenstockServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Penstock_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PenstockServer).Renew(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Penstock_Hold_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HoldRequest)
 	if err := dec(in); err != nil {
@@ -276,6 +322,10 @@ var Penstock_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Settle",
 			Handler:    _Penstock_Settle_Handler,
+		},
+		{
+			MethodName: "Renew",
+			Handler:    _Penstock_Renew_Handler,
 		},
 		{
 			MethodName: "Hold",
