@@ -35,6 +35,8 @@ type SignalStore interface {
 	Publish(ctx context.Context, s signal.Signal) error
 	Clear(ctx context.Context, target suspend.Target, source string) error
 	All() []signal.Signal
+	// Displaced counts the alarms that gave way to others.
+	Displaced() int64
 }
 
 // AlarmReport is the answer to a post of alarms.
@@ -59,6 +61,10 @@ func (s *Server) postAlarms(r *http.Request) (int, any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), alarmsMax)
 	defer cancel()
 	if isSNS(r) {
+		// Until its signature is checked a post is that of any address.
+		if err := s.alarms.rates.admit(time.Now(), addressOf(r), 1); err != nil {
+			return 0, nil, err
+		}
 		body, err := readAlarm(r)
 		if err != nil {
 			return 0, nil, err
@@ -66,8 +72,12 @@ func (s *Server) postAlarms(r *http.Request) (int, any, error) {
 		report, err := s.fromSNS(ctx, time.Now().Round(0), body)
 		return http.StatusOK, report, err
 	}
-	if !s.alarms.admits(r) {
+	from, ok := s.alarms.sender(r)
+	if !ok {
 		return 0, nil, errToken
+	}
+	if err := s.alarms.rates.admit(time.Now(), from, 1); err != nil {
+		return 0, nil, err
 	}
 	if media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || media != "application/json" {
 		return 0, nil, errMediaType
@@ -80,7 +90,10 @@ func (s *Server) postAlarms(r *http.Request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	report, err := s.takeAlerts(ctx, time.Now().Round(0), alerts)
+	if err := s.alarms.rates.admit(time.Now(), from, len(alerts)); err != nil {
+		return 0, nil, err
+	}
+	report, err := s.takeAlerts(ctx, time.Now().Round(0), from, alerts)
 	return http.StatusOK, report, err
 }
 
@@ -95,22 +108,23 @@ func readAlarm(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// alarmOptions are those of [Options] that alarms need; immutable.
+// alarmOptions are those of [Options] that alarms need; immutable but for rates.
 type alarmOptions struct {
 	signals SignalStore
 	token   string
 	sns     *snsReceiver
+	rates   *alarmRates
 }
 
-// admits compares digests, so that the time it takes tells neither how much of a guess
-// was right nor how long the token is.
-func (a *alarmOptions) admits(r *http.Request) bool {
+// sender says what posts; false if it lacks the token. It compares digests, so that the
+// time it takes tells neither how much of a guess was right nor how long the token is.
+func (a *alarmOptions) sender(r *http.Request) (sender, bool) {
 	if a.token == "" {
-		return true
+		return addressOf(r), true
 	}
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	want, got := sha256.Sum256([]byte(a.token)), sha256.Sum256([]byte(given))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(want[:], got[:]) == 1
+	return sender{name: signal.SenderToken, proven: true}, strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(want[:], got[:]) == 1
 }
 
 // proves says whether the request has to prove where it comes from, by a token or a
@@ -122,7 +136,7 @@ func (a *alarmOptions) proves(r *http.Request) bool {
 
 // takeAlerts makes signals of the alerts that the policy knows. The first that cannot be
 // published ends it: the sender repeats them all.
-func (s *Server) takeAlerts(ctx context.Context, now time.Time, alerts []signal.Alert) (AlarmReport, error) {
+func (s *Server) takeAlerts(ctx context.Context, now time.Time, from sender, alerts []signal.Alert) (AlarmReport, error) {
 	var report AlarmReport
 	mappings := mappingsOf(s.policy.Current().Alarms())
 	raised := make(map[string][]signal.Signal) // by the alert's fingerprint
@@ -136,7 +150,7 @@ func (s *Server) takeAlerts(ctx context.Context, now time.Time, alerts []signal.
 		if a.Resolved {
 			take = s.resolve
 		}
-		n, err := take(ctx, now, a, raised[a.Fingerprint], mappings)
+		n, err := take(ctx, now, from, a, raised[a.Fingerprint], mappings)
 		if err != nil {
 			return AlarmReport{}, err
 		}
@@ -153,7 +167,7 @@ func (s *Server) takeAlerts(ctx context.Context, now time.Time, alerts []signal.
 }
 
 // raise publishes a signal for each mapping that the alert matches, and returns how many.
-func (s *Server) raise(ctx context.Context, now time.Time, a signal.Alert, raised []signal.Signal, mappings []signal.Mapping) (int, error) {
+func (s *Server) raise(ctx context.Context, now time.Time, from sender, a signal.Alert, raised []signal.Signal, mappings []signal.Mapping) (int, error) {
 	n := 0
 	for _, m := range mappings {
 		if !m.Matches(a) {
@@ -164,7 +178,8 @@ func (s *Server) raise(ctx context.Context, now time.Time, a signal.Alert, raise
 			s.log.Warn("alert ignored", "alarm", m.Name, "error", err)
 			continue
 		}
-		if overtaken(a, sig, raised) {
+		sig.Sender = from.name
+		if overtaken(a, from, sig, raised) {
 			continue
 		}
 		if err := s.alarms.signals.Publish(ctx, sig); err != nil {
@@ -176,10 +191,11 @@ func (s *Server) raise(ctx context.Context, now time.Time, a signal.Alert, raise
 	return n, nil
 }
 
-// overtaken says whether something later than the alert has come before it.
-func overtaken(a signal.Alert, sig signal.Signal, raised []signal.Signal) bool {
+// overtaken says whether something later than the alert has come before it, or something
+// that the sender may not replace.
+func overtaken(a signal.Alert, from sender, sig signal.Signal, raised []signal.Signal) bool {
 	for _, was := range raised {
-		if was.Target == sig.Target && was.Source == sig.Source && was.Outdates(a) {
+		if was.Target == sig.Target && was.Source == sig.Source && (was.Outdates(a) || !from.mayChange(was)) {
 			return true
 		}
 	}
@@ -187,10 +203,10 @@ func overtaken(a signal.Alert, sig signal.Signal, raised []signal.Signal) bool {
 }
 
 // resolve ends what the alert has raised, or leaves it to its hold-down.
-func (s *Server) resolve(ctx context.Context, now time.Time, a signal.Alert, raised []signal.Signal, mappings []signal.Mapping) (int, error) {
+func (s *Server) resolve(ctx context.Context, now time.Time, from sender, a signal.Alert, raised []signal.Signal, mappings []signal.Mapping) (int, error) {
 	n := 0
 	for _, was := range raised {
-		if was.Outdates(a) {
+		if was.Outdates(a) || !from.mayChange(was) {
 			continue
 		}
 		held, gone := signal.Resolve(now, a, was, mappings)

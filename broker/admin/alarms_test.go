@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +64,8 @@ func (m *signalMemory) All() []signal.Signal {
 	defer m.mu.Unlock()
 	return slices.Clone(m.all)
 }
+
+func (m *signalMemory) Displaced() int64 { return 0 }
 
 // alarmFixture is a server that takes alarms and has no broker.
 type alarmFixture struct {
@@ -202,6 +206,53 @@ func TestAlarmRefusals(t *testing.T) {
 	}
 	if status, _ := newAlarmFixture(t, nil).do("GET", "/v1/alarms", ""); status != http.StatusMethodNotAllowed {
 		t.Errorf("GET is %d", status)
+	}
+}
+
+// TestAFloodOfAlarmsIsToldToWait: with 503, since Alertmanager drops what gets 429.
+func TestAFloodOfAlarmsIsToldToWait(t *testing.T) {
+	f := newAlarmFixture(t, nil)
+	many := make([]string, signal.MaxAlerts)
+	for i := range many {
+		many[i] = alert("firing", fmt.Sprint("f", i), time.Time{}, "alertname", "Busy", "model", fmt.Sprint("m", i))
+	}
+	f.report(webhook(many...))
+	_, _ = f.do("POST", "/v1/alarms", webhook(many...)) // a little over the bound or not, by how fast this machine is
+	r, err := http.Post(f.http.URL+"/v1/alarms", "application/json", strings.NewReader(webhook(many...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if wait, err := strconv.Atoi(r.Header.Get("Retry-After")); r.StatusCode != 503 || err != nil || wait < 1 || wait > 11 || !strings.Contains(string(body), "too_many_alarms") {
+		t.Errorf("%d, Retry-After %q, %s; want 503 too_many_alarms after 1 to 11 s", r.StatusCode, r.Header.Get("Retry-After"), body)
+	}
+}
+
+// TestAnAddressChangesNoProvenAlarm: the alarm came through SNS; an address that knows its
+// fingerprint neither weakens nor resolves it.
+func TestAnAddressChangesNoProvenAlarm(t *testing.T) {
+	f := newAlarmFixture(t, nil)
+	now := time.Now()
+	proven := signal.Signal{
+		Target: suspend.Target{Scope: suspend.Column, Name: "m1"}, Source: "busy/f1", Sender: signal.SenderSNS + "arn", Permille: 100,
+		At: now.Add(-time.Minute), Until: now.Add(time.Hour), Kind: signal.Alarm,
+	}
+	f.store.all = []signal.Signal{proven}
+	for _, status := range []string{"firing", "resolved"} {
+		if got := f.report(webhook(alert(status, "f1", now, "alertname", "Busy", "model", "m1"))); got != (admin.AlarmReport{Ignored: 1}) {
+			t.Errorf("%s: %+v, want it ignored", status, got)
+		}
+		if all := f.store.All(); len(all) != 1 || all[0] != proven {
+			t.Errorf("%s: in force %+v, want the proven alarm as it was", status, all)
+		}
+	}
+	f.report(webhook(alert("firing", "f2", time.Time{}, "alertname", "Busy", "model", "m1")))
+	if all := f.store.All(); len(all) != 2 || all[1].Sender != signal.SenderAddress+"127.0.0.1" {
+		t.Errorf("in force %+v, want one of this address, too", all)
 	}
 }
 

@@ -57,10 +57,13 @@ type Server struct {
 // New returns the handler.
 func New(opts Options) *Server {
 	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Logger}
-	s.alarms = alarmOptions{signals: opts.Signals, token: opts.AlarmToken, sns: newSNSReceiver(opts.SNS)}
+	s.alarms = alarmOptions{signals: opts.Signals, token: opts.AlarmToken, sns: newSNSReceiver(opts.SNS), rates: &alarmRates{senders: map[string]*allowance{}}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
+	opts.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "penstock_alarms_refused_total", Help: "Posts of alarms that were refused as their sender posts too many.",
+	}, s.alarms.rates.count))
 	s.handler = s.guard(s.routes(opts.Registry))
 	return s
 }

@@ -15,17 +15,18 @@ import (
 type signalCollector struct {
 	store SignalStore
 	// Immutable after RegisterSignals.
-	factor, stale, signals *prometheus.Desc
+	factor, stale, signals, displaced *prometheus.Desc
 }
 
 // RegisterSignals adds the load signals in force to r.
 func RegisterSignals(r prometheus.Registerer, s SignalStore) {
 	labels := []string{"scope", "name"}
 	r.MustRegister(&signalCollector{
-		store:   s,
-		factor:  prometheus.NewDesc("penstock_signal_factor", "Lowest factor that a load signal asks for, 0 to 1.", labels, nil),
-		stale:   prometheus.NewDesc("penstock_signal_stale", "Load signals whose metric is not read any more; their default holds.", labels, nil),
-		signals: prometheus.NewDesc("penstock_signal_sources", "Load signals in force.", labels, nil),
+		store:     s,
+		factor:    prometheus.NewDesc("penstock_signal_factor", "Lowest factor that a load signal asks for, 0 to 1.", labels, nil),
+		stale:     prometheus.NewDesc("penstock_signal_stale", "Load signals whose metric is not read any more; their default holds.", labels, nil),
+		displaced: prometheus.NewDesc("penstock_alarms_displaced_total", "Alarms of senders without a token that gave way to others.", nil, nil),
+		signals:   prometheus.NewDesc("penstock_signal_sources", "Load signals in force.", labels, nil),
 	})
 }
 
@@ -51,6 +52,7 @@ func (c *signalCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		sums[s.Target] = t
 	}
+	out <- prometheus.MustNewConstMetric(c.displaced, prometheus.CounterValue, float64(c.store.Displaced()))
 	for target, t := range sums {
 		labels := []string{target.Scope.String(), target.Name}
 		out <- prometheus.MustNewConstMetric(c.factor, prometheus.GaugeValue, float64(t.permille)/signal.Full, labels...)

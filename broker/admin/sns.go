@@ -120,7 +120,11 @@ func (s *Server) takeSNS(ctx context.Context, now time.Time, e signal.Envelope) 
 	if !known {
 		return AlarmReport{Ignored: 1}, nil
 	}
-	return s.takeAlerts(ctx, now, []signal.Alert{alert})
+	from := sender{name: signal.SenderSNS + e.TopicARN, proven: true}
+	if err := s.alarms.rates.admit(time.Now(), from, 1); err != nil {
+		return AlarmReport{}, err
+	}
+	return s.takeAlerts(ctx, now, from, []signal.Alert{alert})
 }
 
 // verify refuses what SNS did not sign within the last hour.

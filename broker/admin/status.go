@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/broker/lite"
@@ -53,6 +55,7 @@ var statusTable = [...]status{
 	{live.ErrField, http.StatusBadRequest, "invalid_change"},
 	{live.ErrDisconnected, http.StatusServiceUnavailable, "nats_unavailable"},
 	{live.ErrTooMany, http.StatusServiceUnavailable, "too_many_signals"},
+	{errAlarmRate, http.StatusServiceUnavailable, "too_many_alarms"},
 	{errNoSignals, http.StatusNotFound, "no_signals"},
 	{errToken, http.StatusUnauthorized, "unauthorized"},
 	{errTooLarge, http.StatusRequestEntityTooLarge, "body_too_large"},
@@ -134,6 +137,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	body.Error.Message = err.Error()
 	if f, ok := errors.AsType[*fieldError](err); ok {
 		body.Error.Field = f.field
+	}
+	if again, ok := errors.AsType[*retryError](err); ok {
+		w.Header().Set("Retry-After", strconv.FormatInt(max(1, int64(math.Ceil(again.after.Seconds()))), 10))
 	}
 	if st == internal {
 		// What is not in the table may say things about the machine: the log has them.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,6 +25,12 @@ const (
 	signalBucket = "PENSTOCK_SIGNALS"
 	// MaxSignals bounds the signals in force, of all targets and sources.
 	MaxSignals = 10_000
+	// MaxOfSender bounds the alarms of one sender that has proven who it is.
+	MaxOfSender = 5_000
+	// MaxOfAddress bounds the alarms of one address that has proven nothing, MaxUnproven those of all such together. A new
+	// one takes the place of the oldest of them.
+	MaxOfAddress = 1_000
+	MaxUnproven  = 2_000
 	// keepEnded is how long a signal stays in the bucket after its end; markerAge is how long its marker does.
 	keepEnded = time.Minute
 	markerAge = 10 * time.Minute
@@ -31,7 +38,7 @@ const (
 	markersEvery = int(time.Hour / tickEvery)
 )
 
-// ErrTooMany: there are MaxSignals in force.
+// ErrTooMany: a bound is reached, and no signal gives way.
 var ErrTooMany = errors.New("too many signals")
 
 // Signals follows the signals in force.
@@ -40,7 +47,12 @@ type Signals struct {
 
 	mu     sync.Mutex // guards the following fields
 	stored map[string]stored
-	subs   map[*subscription]bool
+	// alarms counts the alarms by sender, unproven those that are not proven.
+	alarms   map[string]int
+	unproven int
+	subs     map[*subscription]bool
+
+	displaced atomic.Int64
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -63,7 +75,7 @@ func OpenSignals(ctx context.Context, nc *nats.Conn, opts Options) (*Signals, er
 		return nil, err
 	}
 	s := &Signals{
-		bucket: b, stored: make(map[string]stored), subs: make(map[*subscription]bool), closing: make(chan struct{}),
+		bucket: b, stored: make(map[string]stored), alarms: make(map[string]int), subs: make(map[*subscription]bool), closing: make(chan struct{}),
 	}
 	entries, err := b.snapshot(ctx)
 	if err != nil {
@@ -73,7 +85,8 @@ func OpenSignals(ctx context.Context, nc *nats.Conn, opts Options) (*Signals, er
 	return s, nil
 }
 
-// Publish sets what the signal's source says of its target, in all processes. Errors: signal.ErrInvalid, ErrTooMany,
+// Publish sets what the signal's source says of its target, in all processes. At a bound, an alarm that is not proven gives
+// way. Processes that publish at once may exceed a bound by what is under way. Errors: signal.ErrInvalid, ErrTooMany,
 // ErrDisconnected.
 func (s *Signals) Publish(ctx context.Context, sig signal.Signal) error {
 	value, err := encodeSignal(sig)
@@ -81,14 +94,10 @@ func (s *Signals) Publish(ctx context.Context, sig signal.Signal) error {
 		return err
 	}
 	key := keyOf(sig.Target, sig.Source)
-	s.mu.Lock()
-	_, there := s.stored[key]
-	full := !there && len(s.stored) >= MaxSignals
-	s.mu.Unlock()
-	if full {
-		return fmt.Errorf("%w: the limit is %d", ErrTooMany, MaxSignals)
-	}
 	if err := s.bucket.writable(); err != nil {
+		return err
+	}
+	if err := s.makeRoom(ctx, key, sig); err != nil {
 		return err
 	}
 	if _, err := s.bucket.kv.Put(ctx, key, value); err != nil {
@@ -199,9 +208,12 @@ func (s *Signals) changed(e jetstream.KeyValueEntry) {
 
 // setLocked stores a signal and tells the subscribers; revision 0 means that it is gone.
 func (s *Signals) setLocked(key string, sig signal.Signal, revision uint64) {
-	if revision == 0 {
+	if was, ok := s.stored[key]; ok {
+		s.countLocked(was.signal, -1)
 		delete(s.stored, key)
-	} else {
+	}
+	if revision != 0 {
+		s.countLocked(sig, 1)
 		s.stored[key] = stored{signal: sig, revision: revision}
 	}
 	for sub := range s.subs {

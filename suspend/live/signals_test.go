@@ -215,21 +215,6 @@ func TestSweepRemovesWhatHasEnded(t *testing.T) {
 	}
 }
 
-func TestSignalsAreBounded(t *testing.T) {
-	s, err := OpenSignals(t.Context(), newNATS(t).connect(), Options{}) // without Run, which would read the bucket again
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.mu.Lock()
-	for i := range MaxSignals {
-		s.stored[fmt.Sprint(i)] = stored{signal: alarm("x", 0)}
-	}
-	s.mu.Unlock()
-	if err := s.Publish(t.Context(), alarm("one more", 0)); !errors.Is(err, ErrTooMany) {
-		t.Errorf("%v", err)
-	}
-}
-
 func TestForeignEntriesAreRefused(t *testing.T) {
 	server := newNATS(t)
 	s := runSignals(t, server.connect())

@@ -73,6 +73,22 @@ type Signal struct {
 	Until    time.Time      // Alarm: it ends. Poll: it is stale. Manual: it ends, zero: never
 	Kind     Kind
 	Reason   string // for people, cut to MaxReasonBytes
+	// Sender is what posted an alarm: a proof, SenderToken or SenderSNS and the topic, or SenderAddress and the address.
+	// Empty for what was not posted, and for alarms of older versions.
+	Sender string
+}
+
+// Kinds of senders. The last is followed by an address, the one before by the ARN of a topic.
+const (
+	SenderToken   = "token"
+	SenderSNS     = "sns "
+	SenderAddress = "address "
+)
+
+// Proven says whether the signal comes from Penstock or an operator, or from a sender that has proven who it is. Signals
+// that are not give way to those that are.
+func (s Signal) Proven() bool {
+	return s.Kind != Alarm || s.Sender == SenderToken || strings.HasPrefix(s.Sender, SenderSNS)
 }
 
 // Validate reports, as ErrInvalid, which field is wrong and what it may be.
@@ -90,6 +106,10 @@ func (s Signal) Validate() error {
 		return fmt.Errorf("%w: source: has %d bytes, the limit is %d", ErrInvalid, len(s.Source), MaxSourceBytes)
 	case !utf8.ValidString(s.Source):
 		return fmt.Errorf("%w: source: is not UTF-8", ErrInvalid)
+	case len(s.Sender) > MaxSourceBytes:
+		return fmt.Errorf("%w: sender: has %d bytes, the limit is %d", ErrInvalid, len(s.Sender), MaxSourceBytes)
+	case !utf8.ValidString(s.Sender):
+		return fmt.Errorf("%w: sender: is not UTF-8", ErrInvalid)
 	case s.Permille < 0 || s.Permille > Full:
 		return fmt.Errorf("%w: permille: is %d, want 0 to %d", ErrInvalid, s.Permille, Full)
 	case s.Default < 0 || s.Default > Full:
@@ -118,6 +138,7 @@ type wire struct {
 	At       time.Time `json:"at"`
 	Until    time.Time `json:"until,omitzero"`
 	Reason   string    `json:"reason,omitempty"`
+	Sender   string    `json:"sender,omitempty"`
 }
 
 // MarshalJSON implements [json.Marshaler]; instants are in UTC. It refuses what Validate refuses.
@@ -128,6 +149,7 @@ func (s Signal) MarshalJSON() ([]byte, error) {
 	return json.Marshal(wire{
 		Scope: s.Target.Scope.String(), Name: s.Target.Name, Source: s.Source, Kind: s.Kind.String(),
 		Permille: s.Permille, Default: s.Default, At: s.At.UTC(), Until: s.Until.UTC(), Reason: cut(s.Reason),
+		Sender: s.Sender,
 	})
 }
 
@@ -151,6 +173,7 @@ func (s *Signal) UnmarshalJSON(data []byte) error {
 	read := Signal{
 		Target: suspend.Target{Scope: scope, Name: w.Name}, Source: w.Source, Permille: w.Permille, Default: w.Default,
 		At: w.At, Until: w.Until, Kind: kind, Reason: cut(w.Reason),
+		Sender: w.Sender,
 	}
 	if err := read.Validate(); err != nil {
 		return err
