@@ -25,6 +25,8 @@ type Metrics struct {
 	Deleted      atomic.Int64 // buckets
 	EmptyPolls   atomic.Int64
 	Turns        atomic.Int64 // batches written
+	ClockSteps   atomic.Int64 // times the wall clock was set, seen by each parent topic
+	Pauses       atomic.Int64 // times a parent topic's loop did not run for over 2 s
 	// GroupsRetired are groups that were removed as they had no client for longer than
 	// their Retention, RetiredMessages the messages that were kept for them alone.
 	GroupsRetired, RetiredMessages atomic.Int64

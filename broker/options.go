@@ -74,6 +74,8 @@ type Options struct {
 	// OnUnsubscribe, when set, is told that a client lost a lite topic to another
 	// one (exclusive groups). It is called from the owner loop and must not block.
 	OnUnsubscribe func(client, group, topic, name string)
+	// Clock is where the broker reads the time; nil is the machine's clock.
+	Clock Clock
 	// Observer, when set, receives queue and commit times.
 	Observer Observer
 	// Logger receives what an operator should know; nil discards it.
@@ -172,6 +174,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Observer == nil {
 		o.Observer = noObserver{}
+	}
+	if o.Clock == nil {
+		o.Clock = systemClock()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

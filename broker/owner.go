@@ -51,7 +51,10 @@ type owner struct {
 	// done is closed when the loop and the committer have ended.
 	done chan struct{}
 
+	clock Clock
+
 	// Owned by the loop.
+	watch       watch
 	m           *dispatch.Machine
 	cfg         TopicConfig
 	groups      map[dispatch.GroupID]*groupState
@@ -114,8 +117,7 @@ type appendedTail struct {
 // completion is told, by the committer, that its turn's batch holds or failed.
 type completion interface{ complete(err error) }
 
-// wall is the wall clock without its monotonic part: instants in the machine are
-// compared with instants read from disk.
+// wall is the system's wall clock, which only systemClock reads.
 func wall() time.Time { return time.Now().Round(0) }
 
 // run is the loop. It returns when o.ctx is done or the store failed; the committer
@@ -140,11 +142,11 @@ func (o *owner) run() error {
 			return nil
 		case first = <-commands:
 		case h := <-o.held:
-			o.absorb(h, wall())
+			o.absorb(h, o.now())
 		case <-timer.C:
 		}
 		o.turn(first)
-		timer.Reset(o.sleep(wall()))
+		timer.Reset(o.sleep(o.now()))
 	}
 	o.refuse(fmt.Errorf("%w: %w", ErrClosed, o.broken))
 	return o.broken
@@ -165,7 +167,7 @@ func (o *owner) discardHeld(committed <-chan struct{}) {
 // turn takes the first command, if there is one, and what else has come in, lets
 // the machine act on it, and submits.
 func (o *owner) turn(first command) {
-	t := &turn{now: wall(), batch: o.store.NewBatch()}
+	t := &turn{now: o.now(), batch: o.store.NewBatch()}
 	// First what holds: whoever was told that a message is stored, and then purges or recalls it, means that message, too.
 	for more := true; more; {
 		select {
@@ -185,6 +187,7 @@ func (o *owner) turn(first command) {
 	o.m.Match(t.now)
 	o.carryOut(t, o.m.Take())
 	clear(o.rejected)
+	o.noteClock(t)
 	o.submit(t)
 }
 

@@ -27,13 +27,14 @@ func (b *Broker) Receive(ctx context.Context, r ReceiveRequest) ([]Delivery, err
 	if err != nil {
 		return nil, err
 	}
-	until := wall().Add(r.Wait)
+	begin := o.clock().Mono
 	for {
 		p := &pullCommand{
 			request: dispatch.PullRequest{
 				Group: g, Client: r.Client, Max: r.Max, Invisible: r.Invisible,
-				AutoRenew: r.AutoRenew, AttemptID: r.AttemptID, Until: until,
+				AutoRenew: r.AutoRenew, AttemptID: r.AttemptID,
 			},
+			wait:   max(0, r.Wait-(o.clock().Mono-begin)),
 			result: make(chan pulled, 1),
 		}
 		got, err := o.pull(ctx, p)
@@ -60,7 +61,10 @@ func (r ReceiveRequest) validate() error {
 // and the leases are written, when its time is over, or when it is cancelled.
 type pullCommand struct {
 	request dispatch.PullRequest
-	result  chan pulled
+	// wait is how long it may last from the turn on that takes it in, which sets its Until:
+	// the clock may be set before.
+	wait   time.Duration
+	result chan pulled
 	// waiter is owned by the loop; nil once the poll was answered.
 	waiter *dispatch.Waiter
 }
@@ -77,6 +81,7 @@ type pulledItem struct {
 }
 
 func (p *pullCommand) apply(o *owner, t *turn) {
+	p.request.Until = t.now.Add(p.wait)
 	w, err := o.m.Pull(t.now, p.request)
 	if err != nil {
 		p.result <- pulled{err: dispatchError(err)}
@@ -141,7 +146,7 @@ func (o *owner) pull(ctx context.Context, p *pullCommand) (pulled, error) {
 // read turns leased items into deliveries, in the caller's goroutine: reading the
 // store is no work for the loop.
 func (o *owner) read(got pulled) []Delivery {
-	now := wall()
+	now := o.clock().Wall
 	out := make([]Delivery, 0, len(got.items))
 	for i := range got.items {
 		it := &got.items[i]

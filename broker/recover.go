@@ -27,9 +27,17 @@ func (b *Broker) recover() error {
 	if err := commit(b.store, changes); err != nil {
 		return err
 	}
+	now := b.opts.Clock().Wall
+	back, err := b.setBack(now)
+	if err != nil {
+		return err
+	}
+	if back > 0 {
+		b.opts.Logger.Warn("wall clock was set back while the broker was away; leases and holds keep their length", "step", -back)
+	}
 	for _, o := range b.topics {
 		begin := time.Now()
-		if err := o.recover(); err != nil {
+		if err := o.recover(now, back); err != nil {
 			return fmt.Errorf("parent topic %q: %w", o.name, err)
 		}
 		s := o.m.Stats()
@@ -47,7 +55,7 @@ func (b *Broker) recoverTopics(changes *store.Batch) error {
 		if failed == nil {
 			cfg := configured(b.opts.Topics, topicConfig(r))
 			o := b.newOwner(r.ID, cfg, next)
-			b.join(o, wall(), func() { b.topics[r.Name] = o }) // limits before groups and their accounts
+			b.join(o, b.opts.Clock().Wall, func() { b.topics[r.Name] = o }) // limits before groups and their accounts
 			changes.PutTopic(topicRecord(r.ID, cfg, r.Created))
 		}
 		return failed == nil
@@ -80,7 +88,7 @@ func (b *Broker) recoverGroups(changes *store.Batch) error {
 
 // recover gives the machine what the store knows of one parent topic. Buckets that
 // are idle are counted and not kept.
-func (o *owner) recover() error {
+func (o *owner) recover(now time.Time, back time.Duration) error {
 	var stale []store.Bucket // at most reindexBatch
 	var failed error
 	errs := []error{o.store.EachBucket(o.id, "", func(r store.Bucket) bool {
@@ -104,7 +112,10 @@ func (o *owner) recover() error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	o.m.Start(wall())
+	if back > 0 {
+		o.m.ClockStepped(now, -back)
+	}
+	o.m.Start(now)
 	return nil
 }
 

@@ -75,14 +75,14 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 	}
 	id := b.nextTopic
 	batch := b.store.NewBatch()
-	batch.PutTopic(topicRecord(id, cfg, wall()))
+	batch.PutTopic(topicRecord(id, cfg, b.opts.Clock().Wall))
 	batch.PutNextTopicID(id + 1)
 	if err := commit(b.store, batch); err != nil {
 		return err
 	}
 	b.nextTopic++
 	o := b.newOwner(id, cfg, 0)
-	now := wall()
+	now := b.opts.Clock().Wall
 	b.join(o, now, func() {
 		o.m.Start(now)
 		b.mu.Lock()
@@ -109,7 +109,7 @@ func (b *Broker) newOwner(id uint16, cfg TopicConfig, nextBucket uint64) *owner 
 	o := &owner{
 		id: id, name: cfg.Name, cfg: cfg, ctx: ctx, stop: stop,
 		store: b.store, log: b.opts.Logger, observer: b.opts.Observer, metrics: &b.metrics,
-		notify: b.opts.OnUnsubscribe, maxDead: b.opts.MaxDeadLetters,
+		clock: b.opts.Clock, notify: b.opts.OnUnsubscribe, maxDead: b.opts.MaxDeadLetters,
 		commands: make(chan command, b.opts.MaxEvents),
 		pending:  make(chan *turn, maxTurns),
 		held:     make(chan *turn, maxTurns),

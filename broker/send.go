@@ -56,7 +56,7 @@ func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 	}
 	c := &sendCommand{reply: newReply(), places: make([]struct{ part, index int }, len(msgs))}
 	partOf := make(map[string]int, 1)
-	stored := wall()
+	stored := b.opts.Clock().Wall
 	for i := range msgs {
 		m := &msgs[i]
 		part, ok := partOf[m.Lite]

@@ -92,7 +92,7 @@ func (b *Broker) steered(o *owner, err error) error {
 func (b *Broker) queueSteer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) (map[*owner]reply, error) {
 	b.steering.mu.Lock()
 	defer b.steering.mu.Unlock()
-	note(wall())
+	note(b.opts.Clock().Wall)
 	replies := map[*owner]reply{}
 	var err error
 	for _, o := range b.owners() {

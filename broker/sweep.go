@@ -44,7 +44,7 @@ func (b *Broker) sweep(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		place.begin(wall())
+		place.begin(b.opts.Clock().Wall)
 		for more := true; more; {
 			var err error
 			if more, err = b.sweepDue(ctx, &place); err != nil {
@@ -60,7 +60,7 @@ func (b *Broker) sweep(ctx context.Context) error {
 // sweepDue hands one batch of due entries to their owners and says whether there
 // may be more.
 func (b *Broker) sweepDue(ctx context.Context, place *sweepPlace) (bool, error) {
-	due, next, err := b.store.DueExpiry(place.next, wall(), sweepBatch)
+	due, next, err := b.store.DueExpiry(place.next, b.opts.Clock().Wall, sweepBatch)
 	if err != nil {
 		return false, err
 	}

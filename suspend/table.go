@@ -202,6 +202,14 @@ func (t *Table) observe(now time.Time) {
 	}
 }
 
+// Shift moves the ends of all holds by d: the clock was set by d, and a hold is a length of time.
+func (t *Table) Shift(d time.Duration) {
+	t.due.Shift(d)
+	if !t.last.IsZero() {
+		t.last = t.last.Add(d)
+	}
+}
+
 func (t *Table) find(target Target) *item {
 	if target.Scope >= scopes {
 		return nil

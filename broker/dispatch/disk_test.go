@@ -53,6 +53,7 @@ type (
 // disk is the store as the writes of a machine make it. It refuses a write that a
 // store would not stand: the deletion of a message that is not there.
 type disk struct {
+	stepped       time.Duration // by how much the clock was set since the last write
 	t             tester
 	topic         TopicConfig
 	groups        []GroupConfig
@@ -213,6 +214,9 @@ func (d *disk) start(now time.Time) *Machine {
 	}
 	for _, s := range d.buckets {
 		m.CountBucket(s.Cell.User)
+	}
+	if d.stepped != 0 {
+		m.ClockStepped(now, d.stepped)
 	}
 	m.Start(now)
 	return m

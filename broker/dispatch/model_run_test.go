@@ -30,7 +30,8 @@ func runModel(t *rapid.T) {
 		buckets: map[string]*modelBucket{}, holds: map[holdKey]time.Time{}, subs: map[subscriptionKey]*modelSub{},
 		seen: map[string]time.Time{}, waiters: map[*Waiter]*modelWaiter{}, ledgers: map[GroupID]*quota.Ledger{},
 	}
-	p.signals = rapid.IntRange(0, 2).Draw(t, "signals") == 0
+	p.steps = rapid.IntRange(0, 3).Draw(t, "steps") == 0
+	p.signals = rapid.IntRange(0, 2).Draw(t, "signals") == 0 && !p.steps
 	p.rates = rapid.Bool().Draw(t, "rates")
 	p.unsure = p.signals || p.rates
 	for _, g := range groups {
@@ -130,8 +131,10 @@ func runModel(t *rapid.T) {
 				if pl.lease != nil {
 					p.free(h.Group, p.nameOf(h), pl.lease, s)
 				}
+				if !pl.settled {
+					b.idle = p.r.now
+				}
 				pl.settled, pl.lease = true, nil
-				b.idle = p.r.now
 			}
 		},
 		"suspend": func(t *rapid.T) {
@@ -195,7 +198,17 @@ func runModel(t *rapid.T) {
 				pl.lease.token, pl.lease.until, pl.lease.autoRenew = b.cursor(h.Group).at(h.Offset).lease.token, p.r.now.Add(d), false
 			}
 		},
-		"policy": p.setPolicy,
+		"policy": func(t *rapid.T) {
+			if !p.steps {
+				p.setPolicy(t)
+			}
+		},
+		"clock step": func(t *rapid.T) {
+			if p.steps {
+				p.step(rapid.SampledFrom([]time.Duration{-2 * time.Hour, -90 * time.Second, 90 * time.Second, 2 * time.Hour}).Draw(t, "step"))
+			}
+		},
+		"pause": func(t *rapid.T) { p.pause(time.Duration(millis(90_000).Draw(t, "ms")) * time.Millisecond) },
 		"signal": func(t *rapid.T) {
 			if p.signals {
 				p.setSignal(t)
@@ -239,7 +252,9 @@ func runModel(t *rapid.T) {
 				running = running || pl.lease != nil
 			}
 			killed := p.kill(b, msg)
-			b.idle = p.r.now
+			if got == Cancelled {
+				b.idle = p.r.now
+			}
 			if p.ghost(Handle{Bucket: b.id, Offset: Offset(off)}) {
 				return // known to be gone when it is read
 			}
@@ -261,7 +276,9 @@ func runModel(t *rapid.T) {
 						}
 					}
 				}
-				b.idle = p.r.now
+				if got > 0 {
+					b.idle = p.r.now
+				}
 			}
 			if got > want+ghosts || got < want-unsure {
 				t.Fatalf("purged %d, want %d (%d of them past their deadline)", got, want, unsure)
@@ -331,6 +348,7 @@ func runModel(t *rapid.T) {
 				t.Fatalf("%d messages of %d bytes before a restart, %d of %d after it", before.Messages, before.Bytes, after.Messages, after.Bytes)
 			}
 			p.restartLedgers()
+			p.grace()
 			p.waiters = map[*Waiter]*modelWaiter{}
 			p.seen = map[string]time.Time{}
 			for _, b := range p.buckets {

@@ -74,8 +74,9 @@ type model struct {
 	ledgers map[GroupID]*quota.Ledger
 	// since is from when on buckets waited for nothing but gates and turn.
 	since map[placeKey]int64
-	// signals, rates are drawn in this run.
-	signals, rates bool
+	// signals, rates are drawn in this run. steps: the clock is set in it, and there are no
+	// limits, whose ledgers see a step when they are next asked.
+	signals, rates, steps bool
 	// restarted: the machine was, and the model's ledgers were not. unsure: so they may
 	// differ by now.
 	restarted, unsure bool

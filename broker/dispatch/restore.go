@@ -10,6 +10,7 @@ import (
 type restoredHold struct {
 	group GroupID
 	hold  suspend.Hold
+	moved bool // its record is to be written anew
 }
 
 type restoredAccount struct {
@@ -55,7 +56,8 @@ func (m *Machine) RestoreCursor(id GroupID, s CursorState) {
 	}
 }
 
-// RestoreLease brings back a message that is out; its lease ends when it would have.
+// RestoreLease brings back a message that is out; its lease ends when it would have, but
+// see startLeases.
 // A record that fits nothing is deleted. A message that was out and has no record is
 // simply deliverable: nothing marks it as out but its lease.
 func (m *Machine) RestoreLease(s LeaseState) {
@@ -81,7 +83,7 @@ func (m *Machine) RestoreLease(s LeaseState) {
 
 // RestoreHold brings back a hold. It is in force from Start on.
 func (m *Machine) RestoreHold(id GroupID, h suspend.Hold) {
-	m.startHolds = append(m.startHolds, restoredHold{id, h})
+	m.startHolds = append(m.startHolds, restoredHold{group: id, hold: h})
 }
 
 // RestoreSubscription brings back what a client asked for. It has clientTimeout from
@@ -113,6 +115,7 @@ func (m *Machine) Start(now time.Time) {
 		m.startHold(now, h)
 	}
 	m.startHolds = nil
+	m.startLeases(now)
 	for _, c := range m.clients {
 		c.seen = max(c.seen, instant(now))
 		m.living.Set(&c.item, now.Add(clientTimeout))
@@ -140,7 +143,7 @@ func (m *Machine) startHold(now time.Time, r restoredHold) {
 	case !held:
 		m.write(Write{Op: DeleteHold, Group: r.group, Hold: put(&m.out.holds, suspend.Hold{Target: r.hold.Target})})
 		return
-	case !inForce.Until.Equal(r.hold.Until):
+	case r.moved || !inForce.Until.Equal(r.hold.Until):
 		m.write(Write{Op: PutHold, Group: r.group, Hold: put(&m.out.holds, inForce)})
 	}
 	m.armGates(g)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // The meta table: what is known of the folder as a whole, and the numbers that must
@@ -11,10 +12,12 @@ import (
 //
 //	0x01 'v'          format version: "PENSTOCK" and a uint32
 //	0x01 'e'          epoch: uint32, one higher at each start
+//	0x01 't'          wall clock at a late write: uvarint of Unix milliseconds
 //	0x01 'c' kind id  counter: the next number to give out, uvarint
 const (
 	metaVersion = 'v'
 	metaEpoch   = 'e'
+	metaClock   = 't'
 	metaCounter = 'c'
 
 	magic = "PENSTOCK"
@@ -169,4 +172,23 @@ func (s *Store) beginEpoch(version uint32) error {
 		return errors.Join(err, b.Close())
 	}
 	return b.Close()
+}
+
+// PutClock notes the wall clock. It goes into a batch that is written anyway.
+func (b *Batch) PutClock(now time.Time) {
+	b.set([]byte{tableMeta, metaClock}, appendTime(nil, now))
+}
+
+// Clock is the wall clock as it was last noted; zero if it never was.
+func (s *Store) Clock() (time.Time, error) {
+	value, err := s.get([]byte{tableMeta, metaClock})
+	if errors.Is(err, ErrNotFound) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, err
+	}
+	d := decoder{rest: string(value)}
+	at := d.time()
+	return at, d.err("clock")
 }

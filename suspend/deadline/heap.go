@@ -108,6 +108,33 @@ func (h *Heap[T]) Next() (time.Time, bool) {
 	return h.nodes[0].item.At(), true
 }
 
+// Shift moves all instants by d, as when the clock they were read from was set. O(n); the order stays.
+func (h *Heap[T]) Shift(d time.Duration) {
+	for i := range h.nodes {
+		n := &h.nodes[i]
+		n.at = saturatingAdd(n.at, int64(d))
+		n.item.at = n.at
+	}
+}
+
+// Each calls f for every armed item, in no order. f must not change the heap.
+func (h *Heap[T]) Each(f func(*Item[T])) {
+	for i := range h.nodes {
+		f(h.nodes[i].item)
+	}
+}
+
+func saturatingAdd(a, b int64) int64 {
+	switch sum := a + b; {
+	case b > 0 && sum < a:
+		return math.MaxInt64
+	case b < 0 && sum > a:
+		return math.MinInt64
+	default:
+		return sum
+	}
+}
+
 func (h *Heap[T]) holds(it *Item[T]) bool {
 	return it.pos > 0 && int(it.pos) <= len(h.nodes) && h.nodes[it.pos-1].item == it
 }

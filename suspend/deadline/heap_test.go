@@ -159,3 +159,31 @@ func BenchmarkSetPopDue(b *testing.B) {
 		it = h.PopDue(at(now))
 	}
 }
+
+func TestShiftMovesAllAndKeepsTheOrder(t *testing.T) {
+	var h Heap[int]
+	base := time.Unix(1000, 0)
+	items := make([]Item[int], 5)
+	for i := range items {
+		items[i].Value = i
+		h.Set(&items[i], base.Add(time.Duration(len(items)-i)*time.Second))
+	}
+	var far, past Item[int]
+	h.Set(&far, time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC))
+	h.Shift(time.Hour)
+	h.Set(&past, time.Time{})
+	h.Shift(-2 * time.Hour)
+	h.Shift(time.Hour)
+	if got := h.PopDue(base.Add(-100 * 365 * 24 * time.Hour)); got != &past {
+		t.Fatalf("the earliest representable instant is %v", got)
+	}
+	for i := len(items) - 1; i >= 0; i-- {
+		at := base.Add(time.Duration(len(items)-i) * time.Second)
+		if !items[i].At().Equal(at) || h.PopDue(at.Add(-1)) != nil || h.PopDue(at) != &items[i] {
+			t.Fatalf("item %d is not due at %v", i, at)
+		}
+	}
+	if h.Len() != 1 {
+		t.Errorf("%d items left", h.Len())
+	}
+}

@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/deadline"
+)
+
+const (
+	// startGrace is how long a lease lives after a start at least: its worker could not
+	// renew it while the broker was away, and may still run.
+	startGrace = 10 * time.Second
+	// maxLease bounds how far ahead of a start a lease may end.
+	maxLease = 12 * time.Hour
+)
+
+// ClockStepped says that the wall clock was set by step, and that now is read after that.
+// Instants that stand for a length of time move along: the ends of leases, polls and
+// holds, signs of life, signals. So a hold of 2 s lasts 2 s, and a running message is not
+// delivered again because the clock jumped.
+//
+// What is an instant of somebody's clock stays: deadlines of messages, which their senders
+// set, and the TTL of buckets. The ledger sees a step by itself.
+//
+// Between the Restore calls and Start it says that the clock was set while the broker was
+// away.
+func (m *Machine) ClockStepped(now time.Time, step time.Duration) {
+	m.moveLeases(step)
+	m.leases.Each(func(it *deadline.Item[*lease]) { it.Value.first += int64(step) })
+	m.polls.Shift(step)
+	m.living.Shift(step)
+	for _, c := range m.clients {
+		c.seen += int64(step)
+	}
+	for i := range m.startHolds {
+		h := &m.startHolds[i]
+		h.hold.Until, h.moved = h.hold.Until.Add(step), true
+	}
+	for _, g := range m.groups {
+		g.holds.Shift(step)
+		g.holds.Each(func(h suspend.Hold) bool {
+			m.write(Write{Op: PutHold, Group: g.cfg.ID, Hold: put(&m.out.holds, h)})
+			return true
+		})
+		m.armGates(g)
+	}
+	for k, s := range m.signals {
+		s.At = s.At.Add(step)
+		if !s.Until.IsZero() {
+			s.Until = s.Until.Add(step)
+		}
+		m.signals[k] = s
+	}
+	for _, s := range maps.Clone(m.signals) { // SetSignal drops those that are over
+		m.SetSignal(now, s)
+	}
+	if !m.reviewAt.IsZero() {
+		m.reviewAt = m.reviewAt.Add(step)
+	}
+	m.check(now)
+}
+
+// Paused says that no event could come in for gap, as the process was stopped or the disk
+// stalled: leases, and the signs of life that renew them, are prolonged by as much, since
+// their workers could not renew them meanwhile. Holds are not: their time has passed.
+func (m *Machine) Paused(now time.Time, gap time.Duration) {
+	m.moveLeases(gap)
+	m.living.Shift(gap)
+	for _, c := range m.clients {
+		c.seen = min(c.seen+int64(gap), instant(now))
+	}
+	m.check(now)
+}
+
+// moveLeases moves the ends of all leases, in memory and in their records.
+func (m *Machine) moveLeases(d time.Duration) {
+	m.leases.Shift(d)
+	m.leases.Each(func(it *deadline.Item[*lease]) { m.putLease(it.Value) })
+}
+
+// startLeases gives restored leases at least startGrace, and no more than maxLease: the
+// clock may have been set while the broker was away.
+func (m *Machine) startLeases(now time.Time) {
+	low, high := now.Add(startGrace), now.Add(maxLease)
+	var odd []*lease
+	m.leases.Each(func(it *deadline.Item[*lease]) {
+		if it.At().Before(low) || it.At().After(high) {
+			odd = append(odd, it.Value)
+		}
+	})
+	slices.SortFunc(odd, func(x, y *lease) int { return x.item.At().Compare(y.item.At()) }) // equal ends: in the order of recovery
+	for _, l := range odd {
+		at := l.item.At()
+		if at.Before(low) {
+			at = low
+		} else {
+			at = high
+		}
+		m.leases.Set(&l.item, at)
+		m.putLease(l)
+	}
+}
