@@ -66,14 +66,18 @@ type groupEntry struct {
 	cfg   GroupConfig
 }
 
-// Open opens the data folder, reads its state and starts an owner loop for each
-// parent topic. The caller must Close the broker.
-func Open(opts Options) (*Broker, error) {
+// Open is OpenContext without a bound.
+func Open(opts Options) (*Broker, error) { return OpenContext(context.Background(), opts) }
+
+// OpenContext opens the data folder, reads its state and starts an owner loop for each
+// parent topic. The caller must Close the broker. opening bounds the opening of the store
+// only: when it is done first, the process should end.
+func OpenContext(opening context.Context, opts Options) (*Broker, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	st, err := store.Open(store.Options{
+	st, err := store.OpenContext(opening, store.Options{
 		Dir: opts.Dir, FS: opts.FS, CacheBytes: opts.CacheBytes, AsyncFlush: opts.AsyncFlush, Logger: opts.Logger,
 	})
 	if err != nil {

@@ -265,6 +265,13 @@ type Stats struct {
 	Store  store.Metrics
 }
 
+// StoreMetrics are the figures of the store, without those of the owner loops.
+func (b *Broker) StoreMetrics() store.Metrics { return b.store.Metrics() }
+
+// Damaged returns nil, or an error that says in one sentence what of the store is damaged
+// or was lost at the start. The broker serves all the same: what is damaged costs itself.
+func (b *Broker) Damaged() error { return b.store.Damaged() }
+
 // TopicStats are gauges of one parent topic.
 type TopicStats struct {
 	Topic string

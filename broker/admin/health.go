@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -11,8 +12,15 @@ type Check struct {
 	Name string
 	// Run returns why it does not work now, or nil. It is asked at each request of
 	// /readyz, bounded by a second.
+	//
+	// An error that wraps ErrDegraded means that it works, with a fault that a person must
+	// look at: /readyz says degraded, and still 200, since a restart or less traffic would
+	// make nothing better.
 	Run func(context.Context) error
 }
+
+// ErrDegraded is within errors of checks that do not stop the process from serving.
+var ErrDegraded = errors.New("degraded")
 
 const checkMax = time.Second
 
@@ -34,9 +42,16 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	code := http.StatusOK
 	for _, c := range s.checks {
 		body.Checks[c.Name] = "ok"
-		if err := c.Run(ctx); err != nil {
+		err := c.Run(ctx)
+		if err != nil {
 			body.Checks[c.Name] = err.Error()
+		}
+		switch {
+		case err == nil:
+		case !errors.Is(err, ErrDegraded):
 			body.Status, code = "unavailable", http.StatusServiceUnavailable
+		case code == http.StatusOK:
+			body.Status = "degraded"
 		}
 	}
 	s.writeJSON(w, r, code, body)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/penstockmq/penstock/broker/admin"
@@ -41,6 +43,27 @@ func TestReadinessIsThatOfAllChecks(t *testing.T) {
 	}
 	if code, body := ask(t, s, "/healthz"); code != http.StatusOK {
 		t.Errorf("healthz follows readiness: %d %s", code, body)
+	}
+}
+
+// TestDegradedServes: a fault that a restart does not mend is told with status 200, and
+// does not hide one that stops the process from serving.
+func TestDegradedServes(t *testing.T) {
+	var failing error
+	s := admin.New(admin.Options{Registry: admin.NewRegistry("test"), Checks: []admin.Check{
+		{Name: "changing", Run: func(context.Context) error { return failing }},
+		{Name: "store", Run: func(context.Context) error { return fmt.Errorf("%w: a block is damaged", admin.ErrDegraded) }},
+	}})
+	for _, want := range []struct {
+		failing error
+		code    int
+		status  string
+	}{{nil, http.StatusOK, "degraded"}, {errors.New("away"), http.StatusServiceUnavailable, "unavailable"}} {
+		failing = want.failing
+		code, body := ask(t, s, "/readyz")
+		if code != want.code || !strings.Contains(body, `"status":"`+want.status+`"`) || !strings.Contains(body, "a block is damaged") {
+			t.Errorf("readyz is %d %s, want %d %s", code, body, want.code, want.status)
+		}
 	}
 }
 

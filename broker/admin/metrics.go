@@ -98,5 +98,5 @@ func RegisterBroker(r prometheus.Registerer, b *broker.Broker) {
 			func() float64 { return float64(c.value()) },
 		))
 	}
-	r.MustRegister(newStateCollector(b))
+	r.MustRegister(newStateCollector(b), newDamageCollector(b))
 }

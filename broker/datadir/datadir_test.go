@@ -106,14 +106,14 @@ func TestProbeSaysWhatIsMissing(t *testing.T) {
 		"not writable":  {"/proc/self/penstock", ""}, // words differ between kernels
 		"no such place": {"/dev/null/x", "and not a folder"},
 	} {
-		err := Probe(c.dir)
+		err := Probe(t.Context(), c.dir)
 		if !errors.Is(err, ErrUnusable) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.dir) {
 			t.Errorf("%s: got error %v, want one with %q", name, err, c.want)
 		}
 	}
 	dir := t.TempDir()
 	for range 2 {
-		if err := Probe(dir); err != nil {
+		if err := Probe(t.Context(), dir); err != nil {
 			t.Error(err)
 		}
 	}

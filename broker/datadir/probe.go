@@ -1,6 +1,7 @@
 package datadir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -17,13 +18,20 @@ const probeName = "penstock.probe"
 // Probe does to the folder what the store does: write a file, sync it, rename it, sync
 // the folder. The error wraps ErrUnusable and says in plain words what the folder lacks.
 // Without it a store that cannot be written retries its first flush for ever.
-func Probe(dir string) error {
+// A disk may stall for ever; ctx bounds the wait for it.
+func Probe(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return explain(dir, err)
 	}
 	path := filepath.Join(dir, probeName)
-	err := errors.Join(probe(dir, path), remove(path), remove(path+".tmp"))
-	return explain(dir, err)
+	done := make(chan error, 1)
+	go func() { done <- errors.Join(probe(dir, path), remove(path), remove(path+".tmp")) }()
+	select {
+	case err := <-done:
+		return explain(dir, err)
+	case <-ctx.Done():
+		return fmt.Errorf("write a file in %s: %w", absolute(dir), context.Cause(ctx))
+	}
 }
 
 // probeBytes is more than a file system keeps within an inode.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -11,7 +12,7 @@ import (
 
 func openBench(b *testing.B, tune func(*pebble.Options)) *Store {
 	b.Helper()
-	s, err := open(Options{Dir: b.TempDir()}.withDefaults(), tune)
+	s, err := open(context.Background(), Options{Dir: b.TempDir()}.withDefaults(), tune)
 	if err != nil {
 		b.Fatal(err)
 	}

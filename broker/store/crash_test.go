@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -134,7 +135,7 @@ func crashSteps(t *testing.T, seed uint64, steps int) {
 
 func openWatched(t *testing.T, fs vfs.FS, misuse *atomic.Int64) *Store {
 	t.Helper()
-	s, err := open(Options{Dir: "data", FS: fs, MemTableBytes: 256 << 10}.withDefaults(), func(o *pebble.Options) {
+	s, err := open(context.Background(), Options{Dir: "data", FS: fs, MemTableBytes: 256 << 10}.withDefaults(), func(o *pebble.Options) {
 		o.AddEventListener(pebble.EventListener{PossibleAPIMisuse: func(i pebble.PossibleAPIMisuseInfo) {
 			if i.Kind == pebble.NondeterministicSingleDelete {
 				misuse.Add(1)
@@ -161,6 +162,9 @@ func checkCrash(t *testing.T, fs *vfs.MemFS, w *workload, atLeast uint64, unsync
 		t.Fatalf("crash at step %d with %d%% of unsynced pages: %v", w.now.step, unsyncedPercent, err)
 	}
 	got := readState(t, s)
+	if err := s.Damaged(); err != nil {
+		t.Errorf("crash at step %d with %d%% of unsynced pages counts as damage: %v", w.now.step, unsyncedPercent, err)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -179,7 +183,7 @@ func tornTails(t *testing.T, format pebble.FormatMajorVersion) (opened, total in
 	fs := vfs.NewCrashableMem()
 	tune := func(o *pebble.Options) { o.FormatMajorVersion = format }
 	o := Options{Dir: "data", FS: fs}.withDefaults()
-	s, err := open(o, tune)
+	s, err := open(context.Background(), o, tune)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +198,7 @@ func tornTails(t *testing.T, format pebble.FormatMajorVersion) (opened, total in
 	rng := rand.New(rand.NewPCG(1, 2))
 	for total = range 20 {
 		o.FS = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: rng})
-		crashed, err := open(o, tune)
+		crashed, err := open(context.Background(), o, tune)
 		if err != nil {
 			refusal = err
 			continue

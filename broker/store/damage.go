@@ -17,6 +17,7 @@ type damage struct {
 	blocks     atomic.Int64 // reads that met a damaged block of a table or log
 	cutBytes   atomic.Int64 // of the newest log, cut off by Open
 	cutRecords atomic.Int64 // of those that could still be told apart
+	synced     atomic.Bool  // whether some of that was reported as safe
 	background atomic.Int64 // flushes and compactions that failed
 }
 
@@ -42,6 +43,9 @@ func (s *Store) Damaged() error {
 	var errs []error
 	if n := s.damage.records.Load() + s.damage.blocks.Load(); n > 0 {
 		errs = append(errs, fmt.Errorf("%w: %d reads met damaged records or blocks, see the log", ErrCorrupt, n))
+	}
+	if s.damage.synced.Load() {
+		errs = append(errs, fmt.Errorf("%w: %d bytes at the end of the log were lost at the start, see the log", ErrCorrupt, s.damage.cutBytes.Load()))
 	}
 	return errors.Join(errs...)
 }

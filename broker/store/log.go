@@ -3,6 +3,9 @@ package store
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -10,36 +13,71 @@ import (
 // pebbleLogger hands Pebble's messages on. Its routine reports are dropped: what is
 // worth watching is in Metrics.
 type pebbleLogger struct {
-	log *slog.Logger
+	log *repeatLog
 }
 
 func (l pebbleLogger) Infof(string, ...any) {}
 
 func (l pebbleLogger) Errorf(format string, args ...any) {
-	l.log.Error("pebble error", "error", fmt.Sprintf(format, args...))
+	l.log.report(slog.LevelError, "pebble error", "error", fmt.Sprintf(format, args...))
 }
 
 // Fatalf is called when Pebble can neither go on nor tell a caller: the manifest or
 // a new log file cannot be written. The process ends, as by kill -9, and the next
-// start recovers as from that. Going on would report lost writes as success.
+// start recovers as from that. Going on would report lost writes as success. It is no
+// panic: stacks of all goroutines say nothing of a disk that is full.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	l.log.Error("pebble fatal", "error", msg)
-	panic("pebble cannot go on: " + msg)
+	l.log.log.Error("pebble fatal: the process ends", "error", fmt.Sprintf(format, args...))
+	os.Exit(1)
+}
+
+// flushBackoff slows down flushes and compactions that fail: Pebble tries again at once,
+// ten thousand times a second. Safe for concurrent use.
+type flushBackoff struct{ failed atomic.Int64 } // in a row
+
+const (
+	minFlushBackoff = 10 * time.Millisecond
+	maxFlushBackoff = time.Second
+	// stuckAfter is how many flushes in a row must fail before an open gives up: about
+	// 0.6 s with the pauses between them.
+	stuckAfter = 7
+)
+
+// wait is called before a table is created, without a lock of the engine.
+func (f *flushBackoff) wait() {
+	if n := f.failed.Load(); n > 0 {
+		time.Sleep(min(minFlushBackoff<<min(n-1, 10), maxFlushBackoff))
+	}
 }
 
 // eventListener logs the events that need a person.
-func eventListener(log *slog.Logger) *pebble.EventListener {
+func (s *Store) eventListener(log *slog.Logger) *pebble.EventListener {
 	return &pebble.EventListener{
 		// A flush or compaction failed; Pebble tries again. The log keeps the data.
 		BackgroundError: func(err error) {
-			log.Error("background error", "error", err)
+			s.damage.background.Add(1)
+			n := s.flushes.failed.Add(1)
+			if pebble.IsCorruptionError(err) {
+				s.damage.blocks.Add(1)
+			}
+			s.log.report(slog.LevelError, "background error", "error", err)
+			if n >= stuckAfter && s.opening.Load() {
+				select {
+				case s.stuck <- err:
+				default: // said before
+				}
+			}
+		},
+		FlushEnd: func(i pebble.FlushInfo) {
+			if i.Err == nil {
+				s.flushes.failed.Store(0)
+			}
 		},
 		WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
-			log.Warn("write stall begin", "reason", i.Reason)
+			s.log.report(slog.LevelWarn, "write stall begin", "reason", i.Reason)
 		},
 		WriteStallEnd: func() {
-			log.Info("write stall end")
+			s.log.report(slog.LevelInfo, "write stall end")
 		},
 		// Two messages were stored under one key; see Batch.PutMessage.
 		PossibleAPIMisuse: func(i pebble.PossibleAPIMisuseInfo) {
@@ -48,7 +86,8 @@ func eventListener(log *slog.Logger) *pebble.EventListener {
 			}
 		},
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
-			log.Error("data corruption", "path", i.Path, "error", i.Details)
+			s.damage.blocks.Add(1)
+			s.log.report(slog.LevelError, "data corruption", "path", i.Path, "error", i.Details)
 		},
 	}
 }

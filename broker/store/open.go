@@ -1,10 +1,12 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -62,6 +64,9 @@ type Store struct {
 	async    bool
 	epoch    uint32
 	fsCloser io.Closer // stops the watch over slow disks
+	walFS    *walFS
+	lock     *pebble.Lock
+	synced   *syncedMark
 
 	// Safe for concurrent use, each in its own way.
 	gate    syncGate
@@ -71,14 +76,25 @@ type Store struct {
 	users   users
 	damage  damage
 	log     *repeatLog
+	flushes flushBackoff
+	opening atomic.Bool
+	stuck   chan error // capacity 1: why the engine does not get on while it opens
 }
 
-// Open opens the folder, or makes it when there is none, recovers what the last
-// process left and begins a new epoch. Errors wrap ErrVersion when a newer version
-// of the program wrote it, ErrCorrupt when its bytes are not ours or are damaged,
-// ErrInUse when another process has it open.
-func Open(o Options) (*Store, error) {
-	s, err := open(o.withDefaults(), nil)
+// Open is OpenContext without a bound.
+func Open(o Options) (*Store, error) { return OpenContext(context.Background(), o) }
+
+// OpenContext opens the folder, or makes it when there is none, recovers what the last
+// process left and begins a new epoch. A torn end of the log is cut off, counted in
+// Metrics and logged.
+//
+// Errors wrap ErrVersion when a newer version of the program wrote it, ErrLogDamaged when
+// the log is damaged before its end, ErrCorrupt when its bytes are not ours or are damaged
+// elsewhere, ErrInUse when another process has it open, ErrStuck when what was recovered
+// cannot be written to tables, and the context's cause when that is done before. In the
+// last two cases the engine still runs: the process should end.
+func OpenContext(ctx context.Context, o Options) (*Store, error) {
+	s, err := open(ctx, o.withDefaults(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("open store %s: %w", o.Dir, err)
 	}
@@ -88,35 +104,90 @@ func Open(o Options) (*Store, error) {
 // openError says in this package's words why Pebble did not open.
 func openError(err error) error {
 	switch {
+	case pebble.IsCorruptionError(err) && strings.Contains(err.Error(), "replaying WAL"):
+		return fmt.Errorf("%w: a log before the newest is damaged: restore the folder from a copy, "+
+			"or give up what is behind the damage with penstock store repair: %w", ErrLogDamaged, err)
 	case pebble.IsCorruptionError(err):
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	case errors.Is(err, syscall.EAGAIN): // of its lock file, and of nothing else at that point
-		return ErrInUse
 	}
 	return err
 }
 
 // open lets benchmarks change Pebble's options.
-func open(o Options, tune func(*pebble.Options)) (*Store, error) {
-	s := &Store{async: o.AsyncFlush, users: users{idle: make(chan struct{}, 1)}, log: newRepeatLog(o.Logger)}
+func open(ctx context.Context, o Options, tune func(*pebble.Options)) (*Store, error) {
+	s := &Store{
+		async: o.AsyncFlush, users: users{idle: make(chan struct{}, 1)},
+		log: newRepeatLog(o.Logger), stuck: make(chan error, 1),
+	}
 	s.batches.New = func() any { return new(Batch) }
-
 	po := s.pebbleOptions(o)
 	if tune != nil {
 		tune(po)
 	}
+	s.opening.Store(true)
+	defer s.opening.Store(false)
+	// A disk may stall for ever, and Pebble retries a flush for ever: neither may hold up
+	// the caller, who wants to tell, or to stop.
+	opened := make(chan error, 1)
+	go func() { opened <- s.start(o, po) }()
 	var err error
+	select {
+	case err = <-opened:
+		if err == nil {
+			return s, nil
+		}
+		return nil, errors.Join(err, s.Close())
+	case err = <-s.stuck:
+		err = fmt.Errorf("%w: %w", ErrStuck, err)
+	case <-ctx.Done():
+		err = fmt.Errorf("given up: %w", context.Cause(ctx))
+	}
+	go func() { // should it end after all
+		<-opened
+		_ = s.Close()
+	}()
+	return nil, err
+}
+
+// start does the work of open. Panics of the engine over what it reads are errors: a
+// damaged folder is no reason for a stack on standard error.
+func (s *Store) start(o Options, po *pebble.Options) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: the engine cannot read it: %v", ErrCorrupt, r)
+		}
+	}()
+	if err := po.FS.MkdirAll(o.Dir, 0o755); err != nil {
+		return fmt.Errorf("make folder: %w", err)
+	}
+	// The engine's own lock, before the first file is read.
+	if s.lock, err = pebble.LockDirectory(o.Dir, po.FS); err != nil {
+		if errors.Is(err, syscall.EAGAIN) {
+			return ErrInUse
+		}
+		return fmt.Errorf("lock folder: %w", err)
+	}
+	po.Lock = s.lock
+	tail, err := checkTail(po.FS, o.Dir)
+	if err != nil {
+		return err
+	}
+	if s.synced, err = openSynced(po.FS, o.Dir, o.Logger); err != nil {
+		return err
+	}
+	s.walFS.synced = s.synced
 	if s.db, err = pebble.Open(o.Dir, po); err != nil {
-		return nil, errors.Join(openError(err), s.fsCloser.Close())
+		return openError(err)
 	}
 	version, err := s.checkVersion()
-	if err == nil {
-		err = s.beginEpoch(version)
-	}
 	if err != nil {
-		return nil, errors.Join(err, s.Close())
+		return err
 	}
-	return s, nil
+	if err := s.beginEpoch(version); err != nil {
+		return err
+	}
+	s.reportTail(&tail, o.Logger)
+	return nil
 }
 
 func (s *Store) pebbleOptions(o Options) *pebble.Options {
@@ -127,8 +198,9 @@ func (s *Store) pebbleOptions(o Options) *pebble.Options {
 			o.Logger.Warn("disk slow", "operation", i.OpType.String(), "path", i.Path, "duration", i.Duration)
 		})
 	}
+	s.walFS = &walFS{FS: fs, gate: &s.gate, log: o.Logger, flushes: &s.flushes}
 	po := &pebble.Options{
-		FS:                          &walFS{FS: fs, gate: &s.gate, log: o.Logger},
+		FS:                          s.walFS,
 		FormatMajorVersion:          formatMajorVersion,
 		CacheSize:                   o.CacheBytes,
 		MemTableSize:                uint64(o.MemTableBytes),
@@ -138,8 +210,8 @@ func (s *Store) pebbleOptions(o Options) *pebble.Options {
 		LBaseMaxBytes:               64 << 20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		FlushDelayDeleteRange:       10 * time.Second, // give the space of purged buckets back
-		Logger:                      pebbleLogger{o.Logger},
-		EventListener:               eventListener(o.Logger),
+		Logger:                      pebbleLogger{s.log},
+		EventListener:               s.eventListener(o.Logger),
 	}
 	for i := range po.Levels {
 		// Ten bits a key: one lookup of a new bucket in a hundred reads a block
@@ -160,7 +232,17 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.users.close()
-	return errors.Join(s.db.Close(), s.fsCloser.Close())
+	var errs []error
+	if s.db != nil {
+		errs = append(errs, s.db.Close())
+	}
+	if s.synced != nil { // behind the engine, which syncs its log once more
+		errs = append(errs, s.synced.close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(append(errs, s.fsCloser.Close())...)
 }
 
 // fail makes the first failure of the log the answer to all later writes: Pebble

@@ -2,12 +2,16 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 func TestEpochRises(t *testing.T) {
@@ -34,7 +38,7 @@ func TestEpochRises(t *testing.T) {
 // rewrite changes one key behind the store's back.
 func rewrite(t *testing.T, fs vfs.FS, key, value []byte) {
 	t.Helper()
-	db, err := pebble.Open("data", &pebble.Options{FS: fs, FormatMajorVersion: formatMajorVersion, Logger: pebbleLogger{Options{}.withDefaults().Logger}})
+	db, err := pebble.Open("data", &pebble.Options{FS: fs, FormatMajorVersion: formatMajorVersion, Logger: pebbleLogger{newRepeatLog(Options{}.withDefaults().Logger)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,4 +163,46 @@ func TestOpenTwice(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestOpenOfAStoreThatCannotBeFlushedEnds: Pebble tries a flush again for ever, and an
+// open waits for it. The start has to end and say why, without filling the log.
+func TestOpenOfAStoreThatCannotBeFlushedEnds(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem()
+	fill := openMem(t, mem)
+	for off := range uint64(200) {
+		write(t, fill, Durable, func(b *Batch) { b.PutMessage(1, off, &Message{Body: make([]byte, 8<<10)}) })
+	}
+	if err := fill.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var disk errorfs.Toggle
+	failing(&disk, ".sst", errorfs.OpCreate, errorfs.OpFileWrite)
+	disk.On()
+	var log strings.Builder
+	_, err := Open(Options{Dir: "data", FS: errorfs.Wrap(mem, &disk), MemTableBytes: 256 << 10, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if !errors.Is(err, ErrStuck) || !strings.Contains(err.Error(), errorfs.ErrInjected.Error()) {
+		t.Errorf("got error %v, want ErrStuck with its cause", err)
+	}
+	disk.Off() // lets the engine end
+}
+
+// TestOpenIsBoundedByItsContext: a disk that stalls does not hold up a stop.
+func TestOpenIsBoundedByItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stalled, told := make(chan struct{}), errors.New("told to stop")
+	var once sync.Once
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSync {
+			once.Do(func() { cancel(told) })
+			<-stalled
+		}
+		return nil
+	}))
+	if _, err := OpenContext(ctx, Options{Dir: "data", FS: disk}); !errors.Is(err, told) {
+		t.Errorf("got error %v, want that of the context", err)
+	}
+	close(stalled)
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/wal"
 )
 
 // The two durability classes on one log
@@ -64,28 +65,35 @@ type syncGate struct {
 // and directories are synced as Pebble wants.
 type walFS struct {
 	vfs.FS
-	gate *syncGate
-	log  *slog.Logger
+	gate   *syncGate
+	log    *slog.Logger
+	synced *syncedMark // nil until the folder is open
+	// flushes slows down the creation of tables while flushes fail; nil does not.
+	flushes *flushBackoff
 }
 
 // walCategory is what Pebble calls its log files when it creates them.
 const walCategory vfs.DiskWriteCategory = "pebble-wal"
 
 func (fs *walFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if fs.flushes != nil && (category == "pebble-memtable-flush" || category == "pebble-compaction") {
+		fs.flushes.wait()
+	}
 	f, err := fs.FS.Create(name, category)
-	return fs.wrap(f, category, err)
+	return fs.wrap(name, f, category, err)
 }
 
 func (fs *walFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(oldname, newname, category)
-	return fs.wrap(f, category, err)
+	return fs.wrap(newname, f, category, err)
 }
 
-func (fs *walFS) wrap(f vfs.File, category vfs.DiskWriteCategory, err error) (vfs.File, error) {
+func (fs *walFS) wrap(name string, f vfs.File, category vfs.DiskWriteCategory, err error) (vfs.File, error) {
 	if err != nil || category != walCategory {
 		return f, err
 	}
-	return &walFile{File: f, gate: fs.gate, log: fs.log}, nil
+	number, _, _ := wal.ParseLogFilename(fs.PathBase(name))
+	return &walFile{File: f, gate: fs.gate, log: fs.log, number: uint64(number), synced: fs.synced}, nil
 }
 
 func (fs *walFS) Unwrap() vfs.FS { return fs.FS }
@@ -94,10 +102,19 @@ func (fs *walFS) Unwrap() vfs.FS { return fs.FS }
 // it when that goroutine has ended.
 type walFile struct {
 	vfs.File
-	gate   *syncGate
-	log    *slog.Logger
-	owed   bool  // a sync was skipped since the last real one
-	failed error // of a real sync
+	gate    *syncGate
+	log     *slog.Logger
+	number  uint64
+	synced  *syncedMark
+	written int64 // bytes, from the file's beginning
+	owed    bool  // a sync was skipped since the last real one
+	failed  error // of a real sync
+}
+
+func (f *walFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.written += int64(n)
+	return n, err //nolint:wrapcheck // Pebble looks at it
 }
 
 func (f *walFile) Sync() error {
@@ -135,6 +152,9 @@ func (f *walFile) settle(sync func() error) error {
 	}
 	f.owed = false
 	f.gate.real.Add(1)
+	if f.synced != nil {
+		f.synced.put(f.number, f.written)
+	}
 	return nil
 }
 

@@ -19,8 +19,8 @@ const grpcStopGrace = time.Second
 // startBroker opens the broker with the configured topics and groups, and serves.
 func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	notices := rpc.NewNotices()
-	b, err := broker.Open(broker.Options{
-		Dir:        filepath.Join(n.opts.Data, "store"),
+	b, err := broker.OpenContext(ctx, broker.Options{
+		Dir:        filepath.Join(n.opts.Data, StoreFolder),
 		AsyncFlush: n.opts.Flush == FlushAsync,
 		CacheBytes: int64(n.opts.Cache),
 		Topics:     n.opts.topics(),
@@ -50,6 +50,12 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	n.checks = append(n.checks, admin.Check{Name: "broker", Run: func(ctx context.Context) error {
 		_, err := b.Stats(ctx) // answered by every owner loop
 		return err
+	}})
+	n.checks = append(n.checks, admin.Check{Name: "store", Run: func(context.Context) error {
+		if err := b.Damaged(); err != nil {
+			return fmt.Errorf("%w: %w", admin.ErrDegraded, err)
+		}
+		return nil
 	}})
 	if err := n.steerBroker(ctx, s); err != nil {
 		return err

@@ -6,6 +6,9 @@ import (
 	"github.com/penstockmq/penstock/broker/datadir"
 )
 
+// StoreFolder is the broker's store within the data folder.
+const StoreFolder = "store"
+
 // startData takes the data folder for this process and finds out whether it can be
 // worked in, before the store or JetStream open a file of it and before any port is
 // opened: a second process must not touch what the first one has open.
@@ -18,5 +21,5 @@ func (n *Node) startData(ctx context.Context) error {
 		return err
 	}
 	n.onClose(base, lock.Release) // the first closer of the last stage: it runs last
-	return datadir.Probe(n.opts.Data)
+	return datadir.Probe(ctx, n.opts.Data)
 }

@@ -34,7 +34,7 @@ func newRoot(env environment) *cobra.Command {
 	root.AddCommand(
 		newUp(env), newBroker(env), newGateway(env), newConsumer(env), newMockModel(env),
 		newBuckets(env), newGroups(env), newSuspends(env), newDLQ(env), newPolicy(env), newExplain(env), newRecord(env),
-		newDemo(env), newBench(env), newKeys(env), newConfig(env), newVersion(),
+		newDemo(env), newBench(env), newKeys(env), newStore(env), newConfig(env), newVersion(),
 	)
 	root.SetHelpCommandGroupID(groupTools)
 	root.SetCompletionCommandGroupID(groupTools)

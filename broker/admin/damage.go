@@ -1,0 +1,48 @@
+package admin
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstockmq/penstock/broker"
+)
+
+// damageCollector reads, at each scrape, what of the store could not be read or written.
+// It asks no owner loop: a broker that hangs on its disk still says so.
+type damageCollector struct {
+	broker                                             *broker.Broker
+	records, blocks, cutBytes, cutBatches, backgrounds *prometheus.Desc
+}
+
+func newDamageCollector(b *broker.Broker) *damageCollector {
+	desc := func(name, help string) *prometheus.Desc {
+		return prometheus.NewDesc("penstock_store_"+name, help, nil, nil)
+	}
+	return &damageCollector{
+		broker:      b,
+		records:     desc("unreadable_records_total", "Reads that met a record which does not decode."),
+		blocks:      desc("damaged_blocks_total", "Reads that met a damaged block of a file."),
+		cutBytes:    desc("log_cut_bytes", "Bytes at the end of the log that the start cut off: a crash tore it, or they were damaged."),
+		cutBatches:  desc("log_cut_batches", "Batches among them that could be told apart."),
+		backgrounds: desc("background_errors_total", "Flushes and compactions that failed and were tried again."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (c *damageCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.records, c.blocks, c.cutBytes, c.cutBatches, c.backgrounds} {
+		out <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (c *damageCollector) Collect(out chan<- prometheus.Metric) {
+	m := c.broker.StoreMetrics()
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v int64) {
+		out <- prometheus.MustNewConstMetric(d, kind, float64(v))
+	}
+	send(c.records, prometheus.CounterValue, m.BadRecords)
+	send(c.blocks, prometheus.CounterValue, m.BadBlocks)
+	send(c.cutBytes, prometheus.GaugeValue, m.CutBytes)
+	send(c.cutBatches, prometheus.GaugeValue, m.CutRecords)
+	send(c.backgrounds, prometheus.CounterValue, m.BackgroundErrors)
+}

@@ -1,0 +1,182 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// LogDamage is where the log of a folder is damaged, and what cutting it there costs.
+type LogDamage struct {
+	Log    string // the file
+	Offset int64  // behind its last good batch
+	// LostBytes are those of the logs behind it, LostBatches the batches among them that
+	// are good; their order with the damaged ones is what makes them unusable.
+	LostBytes   int64
+	LostBatches int
+	// Files are what the cut makes beside the logs, with the bytes that were cut off.
+	Files []string
+}
+
+// Repair finds the first damage of the logs in a folder that no process has open, and
+// cuts the logs off there if cut is set. The bytes behind it are kept in files that end
+// in .cut. It returns nil when the logs are whole or have a torn end at most, with which
+// Open deals by itself. Damage of tables is not found here.
+//
+// After a crash in between the next call finishes what was begun.
+func Repair(dir string, cut bool) (*LogDamage, error) {
+	if _, err := os.Stat(dir); err != nil {
+		return nil, fmt.Errorf("repair store: %w", err)
+	}
+	lock, err := pebble.LockDirectory(dir, vfs.Default)
+	if err != nil {
+		return nil, fmt.Errorf("repair store %s: %w: %w", dir, ErrInUse, err)
+	}
+	d, err := repair(dir, cut)
+	if err = errors.Join(err, lock.Close()); err != nil {
+		return d, fmt.Errorf("repair store %s: %w", dir, err)
+	}
+	return d, nil
+}
+
+func repair(dir string, cut bool) (*LogDamage, error) {
+	logs, err := neededLogs(vfs.Default, dir)
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range logs {
+		bad, s, err := damagedLog(dir, l, i == len(logs)-1)
+		if err != nil {
+			return nil, err
+		}
+		if !bad {
+			continue
+		}
+		d := &LogDamage{Log: l.name, Offset: s.end, LostBytes: s.lost, LostBatches: s.behind, Files: []string{cutName(dir, l.name)}}
+		for _, later := range logs[i+1:] {
+			s, err := readLog(vfs.Default, dir, later)
+			if err != nil {
+				return nil, err
+			}
+			d.LostBytes += s.end
+			d.LostBatches += s.batches
+			d.Files = append(d.Files, cutName(dir, later.name))
+		}
+		if !cut {
+			return d, nil
+		}
+		return d, cutLogs(dir, l, s.end, logs[i+1:], d.Files)
+	}
+	return nil, nil
+}
+
+// neededLogs returns the logs that a start reads, the oldest first.
+func neededLogs(fs vfs.FS, dir string) ([]logFile, error) {
+	oldest, err := minUnflushed(fs, dir)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	logs, err := listLogs(fs, dir)
+	for len(logs) > 0 && logs[0].number < oldest {
+		logs = logs[1:]
+	}
+	return logs, err
+}
+
+// damagedLog says whether a start would refuse a log. The newest may have a torn end;
+// those before it were closed, and must be whole.
+func damagedLog(dir string, l logFile, newest bool) (bool, logScan, error) {
+	if newest {
+		t, err := checkTail(vfs.Default, dir)
+		if errors.Is(err, ErrLogDamaged) {
+			return true, t.logScan, nil
+		}
+		return false, t.logScan, err
+	}
+	s, err := readLog(vfs.Default, dir, l)
+	if err != nil {
+		return false, s, err
+	}
+	info, err := os.Stat(filepath.Join(dir, l.name))
+	if err != nil {
+		return false, s, fmt.Errorf("read log: %w", err)
+	}
+	whole := s.closed && s.stop-logHeader == s.end || s.stop == s.end && s.stop == info.Size()
+	return !whole, s, nil
+}
+
+// cutName is a name beside a log that is not taken.
+func cutName(dir, log string) string {
+	for i := 0; ; i++ {
+		name := log + ".cut"
+		if i > 0 {
+			name = fmt.Sprintf("%s.%d.cut", log, i)
+		}
+		if _, err := os.Stat(filepath.Join(dir, name)); errors.Is(err, os.ErrNotExist) {
+			return name
+		}
+	}
+}
+
+// cutLogs keeps what is behind the damage, then takes it away: first the later logs, the
+// newest first, so that a crash leaves a folder that a start refuses or repairs.
+func cutLogs(dir string, l logFile, offset int64, later []logFile, names []string) error {
+	path := filepath.Join(dir, l.name)
+	if err := copyEnd(path, filepath.Join(dir, names[0]), offset); err != nil {
+		return err
+	}
+	for i := len(later) - 1; i >= 0; i-- {
+		if err := os.Rename(filepath.Join(dir, later[i].name), filepath.Join(dir, names[1+i])); err != nil {
+			return fmt.Errorf("keep later log: %w", err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("cut log: %w", err)
+	}
+	err = f.Truncate(offset)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("cut log: %w", err)
+	}
+	// What it promises of the log is given up with the cut.
+	if err := os.Remove(filepath.Join(dir, syncedName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cut log: %w", err)
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("cut log: %w", err)
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// copyEnd keeps the bytes of a file from an offset on in another.
+func copyEnd(from, to string, offset int64) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("keep end of log: %w", err)
+	}
+	defer in.Close() //nolint:errcheck // it was read
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("keep end of log: %w", err)
+	}
+	_, err = in.Seek(offset, io.SeekStart)
+	if err == nil {
+		_, err = io.Copy(out, in)
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return fmt.Errorf("keep end of log: %w", err)
+	}
+	return nil
+}

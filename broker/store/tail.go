@@ -1,0 +1,72 @@
+package store
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// ErrLogDamaged: the newest log has a damaged batch, and behind it batches that were
+// reported as safe. It wraps ErrCorrupt.
+var ErrLogDamaged = fmt.Errorf("%w: log damaged", ErrCorrupt)
+
+// logTail is what checkTail found behind the end of the newest log.
+type logTail struct {
+	logFile
+	logScan
+	synced int64 // how far the log is known to have been synced; 0 is not known
+}
+
+// missing says whether batches that were reported as safe are lost with this tail.
+func (t *logTail) missing() bool { return t.synced > t.stop }
+
+// checkTail reads the framing of the newest log. The error wraps ErrLogDamaged when its
+// damage is not its end: good batches lie behind a bad one, and the bad one was synced.
+func checkTail(fs vfs.FS, dir string) (logTail, error) {
+	var t logTail
+	var err error
+	if t.number, t.name, err = newestLog(fs, dir); err != nil || t.number == 0 {
+		return t, err
+	}
+	if t.logScan, err = readLog(fs, dir, t.logFile); err != nil {
+		return t, err
+	}
+	number, offset, err := readSynced(fs, dir)
+	if err != nil {
+		return t, err
+	}
+	if number == t.number {
+		t.synced = offset
+	}
+	if t.missing() && t.behind > 0 {
+		return t, fmt.Errorf("%w: %s: the batch at offset %d is damaged, and %d batches behind it, up to offset %d, are good and were reported as safe: "+
+			"restore the folder from a copy, or give them up with penstock store repair",
+			ErrLogDamaged, t.name, t.end, t.behind, t.behindEnd)
+	}
+	return t, nil
+}
+
+// report tells of a torn end, if there is one. Pebble leaves it out.
+func (s *Store) reportTail(t *logTail, log *slog.Logger) {
+	lost := t.lost
+	if t.missing() {
+		lost = max(lost, t.synced-t.end)
+	}
+	if lost <= 0 {
+		return
+	}
+	records := int64(t.behind)
+	if t.missing() {
+		records++ // the one that is damaged
+	}
+	s.damage.cutBytes.Store(lost)
+	s.damage.cutRecords.Store(records)
+	args := []any{"log", t.name, "offset", t.end, "bytes", lost, "batches", records}
+	if t.missing() {
+		s.damage.synced.Store(true)
+		log.Error("end of the log cut off: batches that were reported as safe are lost", args...)
+		return
+	}
+	log.Warn("torn end of the log cut off: a crash interrupted its last writes, which were not reported as safe", args...)
+}
