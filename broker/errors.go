@@ -21,9 +21,11 @@ var (
 	ErrStaleHandle = errors.New("stale receipt handle")
 	// ErrInvalidArgument: a value outside its limits; the text names field, fault and limit.
 	ErrInvalidArgument = errors.New("invalid argument")
-	// ErrBodyTooLarge: a message body over Options.MaxBodyBytes.
+	// ErrBodyTooLarge: a message body over Options.MaxBodyBytes, or over the policy's
+	// depth_bytes for its cell.
 	ErrBodyTooLarge = errors.New("message body too large")
-	// ErrBucketFull: the bucket holds its maximum of messages.
+	// ErrBucketFull: the bucket holds its maximum of messages, of its topic's settings or of
+	// the policy.
 	ErrBucketFull = errors.New("bucket is full")
 	// ErrBucketBytes: the bucket holds its maximum of body bytes.
 	ErrBucketBytes = errors.New("bucket is full in bytes")

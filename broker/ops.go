@@ -305,6 +305,7 @@ func dispatchError(err error) error {
 	for _, e := range []struct{ from, to error }{
 		{dispatch.ErrBucketFull, ErrBucketFull},
 		{dispatch.ErrBucketBytes, ErrBucketBytes},
+		{dispatch.ErrTooLarge, ErrBodyTooLarge},
 		{dispatch.ErrTooManyBuckets, ErrTooManyBuckets},
 		{dispatch.ErrTooManyUserBuckets, ErrTooManyUserBuckets},
 		{dispatch.ErrTooManyWaiters, ErrTooManyWaiters},

@@ -70,9 +70,10 @@
 // window. While JetStream cannot be reached each gateway counts alone, so several have the whole window each; [Metrics]
 // (Alone) and the log say so.
 //
-// Depths are counted by each gateway alone, for what it let in itself: the same account would have to be changed at each
-// delivery. The broker's own caps hold for all, and what they refuse is answered in the same way. Shadow rules, too, count
-// per gateway.
+// A Penstock broker asks the depths itself, where the messages are: they hold for all gateways and all other senders, and
+// across restarts. Beside that each gateway counts what it let in itself: what it refuses by that needs no call, it is where
+// Retry-After comes from, and with a RocketMQ cluster, which knows no policy, it is all there is: then each gateway has the
+// whole depth, and forgets what is queued when it starts again. Shadow rules, too, count per gateway.
 //
 // # Headers
 //

@@ -18,6 +18,9 @@ const (
 	// producer needs to connect again.
 	brokerRetry = 2 * time.Second
 
+	// queuesRetry is when to ask again for one more queue: one that was never served is gone some minutes after its last use.
+	queuesRetry = time.Minute
+
 	// peekMax bounds the records that are read before a full cell refuses.
 	peekMax = 16
 )
@@ -190,7 +193,13 @@ func (x *exchange) unsent(err error) error {
 	switch condition := sendCondition(err); {
 	case errors.Is(condition, errQueueFull):
 		d := x.g.admission.brokerFull(now, x.pass.place, x.ask())
-		return after(condition, d, "the queue of this user and model is full")
+		full := after(condition, d, "the queue of this user and model is full")
+		if depth := x.rules.cell.Depth; depth > 0 {
+			full.quota = depthQuota(depth, depth, now.Add(d))
+		}
+		return full
+	case errors.Is(condition, errQueues):
+		return after(condition, queuesRetry, "this user has as many queues as one user may have: use fewer models, or wait until unused ones are gone")
 	case errors.Is(condition, errBroker):
 		x.g.opts.Logger.Warn("message not sent", "request_id", x.c.id, "error", err)
 		return after(condition, brokerRetry, "the broker cannot be reached")

@@ -27,6 +27,7 @@ var (
 	errCancelled    = errors.New("the request was cancelled")
 	errRate         = errors.New("rate limit exceeded")
 	errQueueFull    = errors.New("the queue of this user and model is full")
+	errQueues       = errors.New("this user has too many queues")
 	errDeadline     = errors.New("the request did not finish within its time limit")
 	errBusy         = errors.New("the gateway has as many requests as it can hold")
 	errStopping     = errors.New("the gateway is stopping")
@@ -75,6 +76,7 @@ var statusTable = [...]status{
 	{errCancelled, http.StatusConflict, typeInvalid, "request_cancelled"},
 	{errRate, http.StatusTooManyRequests, typeRate, "rate_limit_exceeded"},
 	{errQueueFull, http.StatusTooManyRequests, typeRate, "queue_full"},
+	{errQueues, http.StatusTooManyRequests, typeRate, "too_many_queues"},
 	{errDeadline, http.StatusGatewayTimeout, typeTimeout, "request_timeout"},
 	{errBusy, http.StatusServiceUnavailable, typeServer, "gateway_overloaded"},
 	{errStopping, http.StatusServiceUnavailable, typeServer, "gateway_stopping"},
@@ -134,7 +136,7 @@ func typeOfStatus(code int) string {
 const (
 	codeBodyTooLarge       = 41301
 	codeTooManyRequests    = 42900 // the bucket is full, in messages or bytes, or the broker is busy
-	codeLiteQuota          = 42901 // the parent topic has its maximum of buckets
+	codeLiteQuota          = 42901 // the user or the parent topic has its maximum of buckets
 	codePropertiesTooLarge = 43101
 )
 
@@ -145,8 +147,10 @@ func sendCondition(err error) error {
 		return errBroker
 	}
 	switch refused.Code {
-	case codeTooManyRequests, codeLiteQuota:
+	case codeTooManyRequests:
 		return errQueueFull
+	case codeLiteQuota:
+		return errQueues
 	case codeBodyTooLarge:
 		return errTooLarge
 	case codePropertiesTooLarge:

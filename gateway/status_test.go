@@ -50,6 +50,7 @@ func TestStatusTable(t *testing.T) {
 		{errCancelled, 409, "invalid_request_error", "request_cancelled"},
 		{errRate, 429, "rate_limit_error", "rate_limit_exceeded"},
 		{errQueueFull, 429, "rate_limit_error", "queue_full"},
+		{errQueues, 429, "rate_limit_error", "too_many_queues"},
 		{errDeadline, 504, "timeout_error", "request_timeout"},
 		{errBusy, 503, "server_error", "gateway_overloaded"},
 		{errStopping, 503, "server_error", "gateway_stopping"},
@@ -86,7 +87,7 @@ func TestSendConditions(t *testing.T) {
 		want error
 	}{
 		{&mq.CodeError{Code: 42900}, errQueueFull},
-		{&mq.CodeError{Code: 42901}, errQueueFull},
+		{&mq.CodeError{Code: 42901}, errQueues},
 		{&mq.CodeError{Code: 41301}, errTooLarge},
 		{&mq.CodeError{Code: 43101}, errValue},
 		{&mq.CodeError{Code: 40402}, errBroker},

@@ -258,7 +258,7 @@ func TestBrokerRefuses(t *testing.T) {
 		retry  bool
 	}{
 		{&mq.CodeError{Code: 42900}, 429, "queue_full", true},
-		{&mq.CodeError{Code: 42901}, 429, "queue_full", true},
+		{&mq.CodeError{Code: 42901}, 429, "too_many_queues", true},
 		{&mq.CodeError{Code: 41301}, 413, "request_too_large", false},
 		{&mq.CodeError{Code: 40402}, 503, "broker_unavailable", true},
 		{fmt.Errorf("connection refused"), 503, "broker_unavailable", true},

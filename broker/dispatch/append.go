@@ -9,7 +9,8 @@ import (
 // Append takes messages into a bucket, all or none, and creates it if need be. They
 // are not deliverable before Durable. An idle bucket that exists must have been
 // Loaded: the machine takes one that is not resident for new.
-// Errors: ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets, ErrTooManyUserBuckets.
+// Errors: ErrBucketFull, ErrBucketBytes, ErrTooLarge, ErrTooManyBuckets,
+// ErrTooManyUserBuckets.
 func (m *Machine) Append(now time.Time, r AppendRequest) (Appended, error) {
 	defer m.check(now)
 	if len(r.Messages) == 0 {
@@ -103,8 +104,8 @@ func (m *Machine) fits(b *bucket, r AppendRequest) error {
 	if uint64(b.retained)+uint64(len(r.Messages)) > math.MaxUint32 { // dead ones above a head that is out count here
 		return fmt.Errorf("%w: %q spans %d offsets", ErrBucketFull, r.Name, b.retained)
 	}
-	if m.cfg.MaxBytes == 0 {
-		return nil
+	if err := m.fitsPolicy(b, r); err != nil || m.cfg.MaxBytes == 0 {
+		return err
 	}
 	bytes := b.bytes
 	for _, msg := range r.Messages {

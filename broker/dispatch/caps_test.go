@@ -365,3 +365,72 @@ func TestABucketThatServedNothingIsGoneSooner(t *testing.T) {
 		})
 	}
 }
+
+// TestDepthIsCountedWhereTheMessagesAre: the policy's caps of a cell hold for every sender
+// and across restarts; a message that is out takes no place, a cancelled one neither.
+func TestDepthIsCountedWhereTheMessagesAre(t *testing.T) {
+	behind := GroupConfig{Name: "behind", ID: 2, Wildcard: true}
+	r := newRig(t, TopicConfig{}, wild, behind)
+	refused := func(want error, text, name string, msgs ...MessageMeta) {
+		t.Helper()
+		before := r.m.Stats().Messages
+		if _, err := r.trySend(name, msgs...); !errors.Is(err, want) || !strings.Contains(err.Error(), text) {
+			t.Fatalf("error %v, want %v with %q", err, want, text)
+		}
+		if after := r.m.Stats().Messages; after != before {
+			t.Fatalf("a refused append left %d messages of %d", after, before)
+		}
+	}
+	r.apply("limits:\n  - {user: \"*\", model: m, depth: 3}\n  - {user: \"*\", model: b, depth_bytes: 25}\n")
+	refused(ErrBucketFull, "0 messages queued of at most 3 (depth)", "a__m", messages(4)...)
+	a := r.send("a__m", messages(3)...)
+	refused(ErrBucketFull, "3 messages queued of at most 3 (depth)", "a__m")
+	r.send("other__m", messages(3)...)
+	r.send("a__x", messages(9)...) // no rule names it
+	r.turn()
+	r.restart()
+	refused(ErrBucketFull, "3 messages queued of at most 3 (depth)", "a__m")
+
+	hold1(r, "a__x")
+	hold1(r, "other__m")
+	it := r.one(1, "c")
+	refused(ErrBucketFull, "3 messages queued", "a__m") // the other group has it before it
+	r.m.RemoveGroup(r.now, 2)
+	r.send("a__m") // one is out
+	refused(ErrBucketFull, "3 messages queued", "a__m")
+	r.m.Release(r.now, it.Handle)
+	refused(ErrBucketFull, "4 messages queued", "a__m") // it came back
+	for off := range Offset(2) {
+		if got := r.m.Cancel(r.now, "a__m", a.Bucket, a.First+1+off); got != Cancelled {
+			t.Fatalf("cancel: %v", got)
+		}
+	}
+	r.send("a__m")
+	refused(ErrBucketFull, "3 messages queued", "a__m")
+
+	refused(ErrTooLarge, "26 bytes never fits", "a__b", MessageMeta{Size: 26})
+	r.send("a__b", MessageMeta{Size: 10}, MessageMeta{Size: 15})
+	refused(ErrBucketBytes, "25 bytes queued of at most 25 (depth_bytes)", "a__b", MessageMeta{Size: 1})
+	hold1(r, "a__m")
+	if it = r.one(1, "c"); it.Name != "a__b" {
+		t.Fatalf("%s went", it.Name)
+	}
+	refused(ErrBucketBytes, "15 bytes queued", "a__b", MessageMeta{Size: 11})
+	r.send("a__b", MessageMeta{Size: 10})
+
+	r.apply("limits:\n  - {user: \"*\", model: m, depth: 9}\n")
+	r.send("a__m", messages(6)...)
+	r.send("a__b", MessageMeta{Size: 1000})
+}
+
+// TestAnExpiredMessageTakesNoPlace: a bucket at its depth is looked through for deadlines.
+func TestAnExpiredMessageTakesNoPlace(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	r.apply("limits:\n  - {user: \"*\", model: m, depth: 2}\n")
+	r.send("a__m", MessageMeta{Size: 1, Deadline: r.now.Add(time.Second)}, MessageMeta{Size: 1})
+	if _, err := r.trySend("a__m"); !errors.Is(err, ErrBucketFull) {
+		t.Fatalf("error %v", err)
+	}
+	r.pass(2 * time.Second)
+	r.send("a__m")
+}

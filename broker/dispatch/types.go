@@ -24,9 +24,13 @@ type (
 var (
 	// ErrNoGroup: the group was never added.
 	ErrNoGroup = errors.New("no such group")
-	// ErrBucketFull: the append would exceed TopicConfig.MaxMessages.
+	// ErrBucketFull: the append would exceed TopicConfig.MaxMessages, or the policy's depth
+	// for the cell.
 	ErrBucketFull = errors.New("bucket is full")
-	// ErrBucketBytes: the append would exceed TopicConfig.MaxBytes.
+	// ErrTooLarge: a message alone exceeds the policy's depth_bytes for the cell.
+	ErrTooLarge = errors.New("message is too large for its bucket")
+	// ErrBucketBytes: the append would exceed TopicConfig.MaxBytes, or the policy's
+	// depth_bytes for the cell.
 	ErrBucketBytes = errors.New("bucket is full in bytes")
 	// ErrTooManyBuckets: the append would create one more than TopicConfig.MaxBuckets.
 	ErrTooManyBuckets = errors.New("too many buckets")

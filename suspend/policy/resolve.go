@@ -118,6 +118,16 @@ func (d *Document) Resolve(user, model string) Limits { return d.enforced.resolv
 // Shadow is Resolve among the shadow rules: what would hold beside.
 func (d *Document) Shadow(user, model string) Limits { return d.shadow.resolve(user, model) }
 
+// Caps are the depth and depth_bytes of a cell; 0: no bound. It is asked for each message that is sent, so a document
+// without such rules answers at once.
+func (d *Document) Caps(user, model string) (depth, depthBytes int64) {
+	if d.enforced.sets&(KindDepth|KindDepthBytes) == 0 {
+		return 0, 0
+	}
+	l := d.enforced.resolve(user, model)
+	return l.Depth, l.DepthBytes
+}
+
 func (rs *rules) resolve(user, model string) Limits {
 	var l Limits
 	open := rs.sets

@@ -230,3 +230,25 @@ func TestResolveDoesNotAllocate(t *testing.T) {
 	}
 	_ = l
 }
+
+// TestCapsAreThoseOfResolve: the short way to the depths of a cell finds the same.
+func TestCapsAreThoseOfResolve(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"limits: [{user: \"*\", model: \"*\", rate: 1/s}]",
+		"limits:\n  - {user: \"*\", model: \"*\", depth: 10, depth_bytes: 1MiB}\n  - {user: a, model: \"*\", depth: 5}\n  - {user: a, model: m, depth_bytes: 7B}\n",
+	} {
+		doc, err := Parse([]byte("version: 1\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{"a", "b", ""} {
+			for _, model := range []string{"m", "n"} {
+				depth, bytes := doc.Caps(user, model)
+				if l := doc.Resolve(user, model); depth != l.Depth || bytes != l.DepthBytes {
+					t.Errorf("%s, %s: caps %d and %d, Resolve %d and %d", user, model, depth, bytes, l.Depth, l.DepthBytes)
+				}
+			}
+		}
+	}
+}
