@@ -39,7 +39,7 @@ func newJob(ctx context.Context, p *Pool, m *mq.Message, req reply.Request, cell
 	if p.cancels != nil && req.ID != "" {
 		j.release = p.cancels.Register(req.ID, func() { j.cancel(reply.ErrCancelled) })
 	}
-	j.out = newOutput(p.opts, p.endings, m.Attempt, req, j.begun)
+	j.out = newOutput(j)
 	return j
 }
 

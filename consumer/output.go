@@ -25,8 +25,10 @@ type output struct {
 	has       bool   // whether there was some of an answer
 }
 
-func newOutput(opts Options, endings *reply.Endings, attempt int, req reply.Request, first func()) *output {
-	o := &output{id: req.ID, attempt: attempt, first: first}
+// newOutput returns the output of j. The answer that it takes ends with j's ctx, and ends j when its caller takes no more.
+func newOutput(j *job) *output {
+	opts, req := j.p.opts, j.req
+	o := &output{id: req.ID, attempt: j.m.Attempt, first: j.begun}
 	if req.Async {
 		o.store, o.collector = opts.Store, reply.NewCollector(0)
 		o.Sink = o.collector
@@ -35,8 +37,9 @@ func newOutput(opts Options, endings *reply.Endings, attempt int, req reply.Requ
 	if opts.NATS == nil {
 		req.Reply = ""
 	}
-	o.writer = reply.NewWriter(opts.NATS, req, attempt)
-	o.writer.Remember(endings)
+	o.writer = reply.NewWriter(opts.NATS, req, o.attempt)
+	o.writer.Remember(j.p.endings)
+	o.writer.Control(j.ctx, j.p.credits, j.cancel)
 	o.Sink = o.writer
 	return o
 }

@@ -35,6 +35,7 @@ type Pool struct {
 	cancels *reply.Cancels // nil without NATS; set by Run before the first message
 	endings *reply.Endings // as cancels
 	callers *reply.Callers // as cancels
+	credits *reply.Credits // as cancels
 	ran     atomic.Bool
 	// warnConcurrency tells once that Options.Concurrency means nothing to the broker at hand.
 	warnConcurrency sync.Once
@@ -69,6 +70,10 @@ func (p *Pool) Run(ctx context.Context) error {
 		p.callers = reply.NewCallers(p.opts.NATS)
 		p.endings = reply.NewEndings(p.opts.NATS)
 		defer p.endings.Close()
+		if p.credits, err = reply.NewCredits(p.opts.NATS); err != nil {
+			return fmt.Errorf("pool: %w", err)
+		}
+		defer p.credits.Close() //nolint:errcheck // the connection's end does as well
 	}
 	stopping, stop := context.WithCancel(ctx)
 	p.stopping = stopping

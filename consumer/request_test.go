@@ -90,7 +90,7 @@ func (c *caller) put(t *testing.T, cell lite.Cell, id, body string, deadline tim
 		t.Fatal(err)
 	}
 	c.b.put(t, cell, reply.Request{
-		ID: id, Path: "/v1/chat/completions", Reply: c.inbox.Subject(id), Deadline: deadline, Accepted: time.Now(),
+		ID: id, Path: "/v1/chat/completions", Reply: c.inbox.Subject(id), Window: s.Window(), Deadline: deadline, Accepted: time.Now(),
 	}, body)
 	return s
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -134,25 +135,38 @@ func (c *call) head(status int) {
 	c.w.WriteHeader(status)
 }
 
-// extend gives the next write its time. A write that blocks for longer means that the caller does not read.
+// extend gives the next write its time. A write that blocks for longer means that the caller does not read, see writePiece.
 func (c *call) extend(now time.Time) {
 	_ = c.rc.SetWriteDeadline(now.Add(c.g.opts.WriteTimeout)) // not supported in tests without a connection
 }
 
+// writePiece is what has the time of one write. The caller must take that much in Options.WriteTimeout, or what sendBuffer
+// has to lose before a write goes on if that is more: about 3 KiB/s by default.
+const writePiece = 16 << 10
+
 func (c *call) write(p []byte) error {
-	if len(p) == 0 {
-		return nil
-	}
-	c.extend(time.Now())
-	if _, err := c.w.Write(p); err != nil { //nolint:gosec // the upstream's answer, passed on as it is
-		return errCallerGone
+	for len(p) > 0 {
+		n := min(len(p), writePiece)
+		c.extend(time.Now())
+		if _, err := c.w.Write(p[:n]); err != nil { //nolint:gosec // the upstream's answer, passed on as it is
+			return c.unread(err)
+		}
+		p = p[n:]
 	}
 	return nil
 }
 
+// unread is the error of a write that failed: the caller left, or did not read for too long.
+func (c *call) unread(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.g.metrics.Unread.Add(1)
+	}
+	return errCallerGone
+}
+
 func (c *call) flush() error {
 	if err := c.rc.Flush(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return errCallerGone
+		return c.unread(err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (x *exchange) sync() error {
 	defer stream.Close()
 	ctx, cancel := x.context()
 	defer cancel()
-	err = x.enqueue(ctx, reply.Request{Reply: x.g.inbox.Subject(x.c.id), Stream: x.q.stream})
+	err = x.enqueue(ctx, reply.Request{Reply: x.g.inbox.Subject(x.c.id), Window: stream.Window(), Stream: x.q.stream})
 	if err == nil {
 		r := &relay{x: x, c: x.c, stream: stream, silence: time.Now()}
 		err = r.run(ctx)

@@ -22,6 +22,7 @@ type Gateway struct {
 	mux       *http.ServeMux // immutable after New
 	metrics   Metrics
 	seed      maphash.Seed // of callers' hashes; immutable after New
+	heldBack  atomic.Int64 // bytes of answers that relays hold back
 	buffered  atomic.Int64 // bytes set aside for bodies that the broker does not have yet
 
 	// draining ends when the gateway begins to stop: what is still queued is given up. ended ends when the grace of

@@ -19,6 +19,7 @@ type Metrics struct {
 	Recalled   atomic.Int64 // taken out of their bucket again
 	Cancelled  atomic.Int64 // cancelled at a worker, or on their way to it
 	Broken     atomic.Int64 // answers that broke off after their first byte
+	Unread     atomic.Int64 // callers whose connection was cut because they read nothing for WriteTimeout
 
 	WouldRefuse atomic.Int64 // let in, though a shadow rule would have refused them; each request once
 	WouldLimit  ByScope      // by the shadow window of a scope
@@ -70,6 +71,18 @@ type Stats struct {
 	Accounts int   // windows of which something is used
 	Queued   int64 // requests of this gateway that wait in buckets, as far as it knows
 	Streams  int   // open reply streams
+}
+
+// Answers is the present size of the answers under way.
+type Answers struct {
+	Held      int64 // bytes that wait for their callers
+	LinkBytes int64 // bytes that may be on their way from NATS to this gateway
+	Slow      int64 // answers that failed because the caller was too slow, since New
+}
+
+// Answers returns the present size of the answers under way.
+func (g *Gateway) Answers() Answers {
+	return Answers{Held: g.inbox.Held() + g.heldBack.Load(), LinkBytes: g.inbox.LinkBytes(), Slow: g.inbox.Slow()}
 }
 
 // Stats returns the present size of things. It looks at every cell: for a scrape, not for a loop.

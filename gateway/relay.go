@@ -20,6 +20,9 @@ var (
 // error. It is more than nearly all answers but streams.
 const holdMax = 1 << 20
 
+// heldBackMax bounds what all relays hold back; an answer that finds it reached is written as it comes.
+const heldBackMax = 128 << 20
+
 // relay turns the frames of one reply into the HTTP answer. It belongs to the request's goroutine.
 type relay struct {
 	x       *exchange
@@ -28,6 +31,8 @@ type relay struct {
 	silence time.Time // since when nothing was written to the caller
 	heard   time.Time // the latest frame of an answer that has begun; zero: none has
 	silent  bool      // the answer is no stream: no keep-alives
+
+	heldBack int64 // bytes that hold has counted
 }
 
 // codeDeadline is the code of the pool's own word that the deadline has passed. Which of the two notices first is chance,
@@ -227,6 +232,7 @@ func (r *relay) events(ctx context.Context, head reply.Frame) error {
 // the content encoding of the answer that broke off.
 func (r *relay) whole(ctx context.Context, head reply.Frame) error {
 	r.silent = true
+	defer r.letGo()
 	var held []byte
 	for {
 		f, err := r.next(ctx)
@@ -259,7 +265,7 @@ func (r *relay) hold(held []byte, head reply.Frame, p []byte) ([]byte, error) {
 	if len(held) == 0 && len(p) <= holdMax {
 		return p, nil // the common case: one frame, and it is ours
 	}
-	if len(held)+len(p) <= holdMax {
+	if len(held)+len(p) <= holdMax && r.mayHold(held, p) {
 		return append(held, p...), nil
 	}
 	copyHeader(r.c.w.Header(), head.Header)
@@ -267,7 +273,21 @@ func (r *relay) hold(held []byte, head reply.Frame, p []byte) ([]byte, error) {
 	if err := r.c.write(held); err != nil {
 		return nil, err
 	}
+	r.letGo()
 	return nil, r.c.write(p)
+}
+
+// mayHold counts held and p as held back. The first frame is counted with the second: until that is asked for, it counts in
+// the inbox.
+func (r *relay) mayHold(held, p []byte) bool {
+	n := int64(len(held)+len(p)) - r.heldBack
+	r.heldBack += n
+	return r.x.g.heldBack.Add(n) <= heldBackMax
+}
+
+func (r *relay) letGo() {
+	r.x.g.heldBack.Add(-r.heldBack)
+	r.heldBack = 0
 }
 
 // late reads an answer that is no stream although the caller reads one already: a keep-alive has been sent. An error of

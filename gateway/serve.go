@@ -47,7 +47,7 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(g.opts.Logger.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(ln) }() // ends at the latest with srv.Close below
+	go func() { failed <- srv.Serve(boundedListener{ln}) }() // ends at the latest with srv.Close below
 	select {
 	case err := <-failed: // the listener broke: nobody can come any more
 		g.startDrain(errStopping)

@@ -84,7 +84,7 @@ func (n *Node) startGateway(ctx context.Context, limits func() *policy.Document)
 	n.gateway, err = gateway.New(gateway.Options{
 		Topic: n.opts.Topic, Producer: producer, NATS: n.nats, Requests: requests, Keys: keys, Policy: limits,
 		Models: n.servedModels(), DefaultTimeout: n.opts.RequestTimeout, AsyncTimeout: n.opts.AsyncTimeout,
-		MaxTimeout: n.opts.MaxTimeout, KeepAlive: n.opts.KeepAlive, Grace: grace, StopNow: n.opts.StopNow, MaxBodyBytes: int64(n.opts.MaxBody),
+		MaxTimeout: n.opts.MaxTimeout, KeepAlive: n.opts.KeepAlive, WriteTimeout: n.opts.WriteTimeout, Grace: grace, StopNow: n.opts.StopNow, MaxBodyBytes: int64(n.opts.MaxBody),
 		Explain:  n.newExplain(producer),
 		Observer: newGatewayObserver(n.registry), Logger: n.log.With("part", "gateway"),
 	})

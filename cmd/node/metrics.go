@@ -58,6 +58,8 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"recalled_total", "Requests taken out of their bucket again.", m.Recalled.Load},
 		{"cancelled_total", "Requests cancelled at a worker or on their way to it.", m.Cancelled.Load},
 		{"broken_total", "Answers that broke off after their first byte.", m.Broken.Load},
+		{"unread_total", "Callers cut because they read nothing of their answer for the write timeout.", m.Unread.Load},
+		{"slow_answers_total", "Answers that failed because their caller was slower than the gateway's buffers allow.", func() int64 { return g.Answers().Slow }},
 		{"refused_full_total", "Of the refused: by a full bucket.", m.Full.Load},
 		{"would_refuse_total", "Requests let in that a rule in shadow would have refused.", m.WouldRefuse.Load},
 		{"would_fill_total", "Of those: by a depth in shadow.", m.WouldFill.Load},
@@ -72,6 +74,8 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"window_accounts", "Windows of which something is used.", func() int64 { return int64(g.Stats().Accounts) }},
 		{"queued_requests", "Requests of this gateway that wait in buckets.", func() int64 { return g.Stats().Queued }},
 		{"reply_streams", "Reply streams that are open.", func() int64 { return int64(g.Stats().Streams) }},
+		{"answer_bytes", "Bytes of answers that wait for their callers.", func() int64 { return g.Answers().Held }},
+		{"link_bytes", "Bytes of answers that may be on their way from NATS; falls when that link is slow.", func() int64 { return g.Answers().LinkBytes }},
 	})
 }
 

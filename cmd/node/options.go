@@ -116,6 +116,9 @@ type Options struct {
 	MaxTimeout     time.Duration `mapstructure:"max-timeout"`
 	// KeepAlive is the time between comments on a stream whose request is queued.
 	KeepAlive time.Duration `mapstructure:"keep-alive"`
+	// WriteTimeout is how long a caller may take nothing of its answer before its connection
+	// is cut and its request cancelled.
+	WriteTimeout time.Duration `mapstructure:"write-timeout"`
 
 	// Workers is how many requests the pool runs at once.
 	Workers int `mapstructure:"workers"`
@@ -248,6 +251,7 @@ func Defaults() Options {
 		AsyncTimeout:   time.Hour,
 		MaxTimeout:     24 * time.Hour,
 		KeepAlive:      15 * time.Second,
+		WriteTimeout:   30 * time.Second,
 		Workers:        64,
 		Adapter:        AdapterStubs,
 		Invisible:      30 * time.Second,

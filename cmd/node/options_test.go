@@ -60,6 +60,7 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{"async-timeout", func(o *node.Options) { o.AsyncTimeout = 0 }},
 		{"max-timeout", func(o *node.Options) { o.MaxTimeout = -time.Second }},
 		{"keep-alive", func(o *node.Options) { o.KeepAlive = 0 }},
+		{"write-timeout", func(o *node.Options) { o.WriteTimeout = 0 }},
 		{"workers", func(o *node.Options) { o.Workers = 0 }},
 		{"invisible", func(o *node.Options) { o.Invisible = time.Millisecond }},
 		{"attempts", func(o *node.Options) { o.Attempts = 0 }},

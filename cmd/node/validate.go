@@ -80,6 +80,7 @@ func (o Options) Validate() error {
 		f.add("async-timeout", "%v is over max-timeout %v", o.AsyncTimeout, o.MaxTimeout)
 	}
 	within(&f, "keep-alive", o.KeepAlive, 100*time.Millisecond, time.Hour)
+	within(&f, "write-timeout", o.WriteTimeout, time.Second, time.Hour)
 	within(&f, "workers", o.Workers, 1, maxWorkers)
 	within(&f, "invisible", o.Invisible, time.Second, 12*time.Hour)
 	within(&f, "attempts", o.Attempts, 1, 1000)

@@ -68,6 +68,7 @@ func addGatewayFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.Duration("async-timeout", def.AsyncTimeout, "how long an asynchronous request may take")
 	fs.Duration("max-timeout", def.MaxTimeout, "the longest a caller may name")
 	fs.Duration("keep-alive", def.KeepAlive, "between comments on a stream whose request is queued")
+	fs.Duration("write-timeout", def.WriteTimeout, "how long a caller may take nothing of its answer")
 }
 
 func addPoolFlags(fs *pflag.FlagSet, def node.Options) {

@@ -234,6 +234,59 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
+// The time in which the sink holds an answer back is not the upstream's; what comes after it is.
+func TestSlowSinkIsNoSlowUpstream(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		how   func(*mockmodel.Behaviour)
+		opts  HTTPOptions
+		kind  Kind
+		after time.Duration
+	}{
+		{"goes on", nil, HTTPOptions{Idle: 2 * time.Second, Total: 10 * time.Second}, Done, time.Minute},
+		{
+			"pauses afterwards", func(b *mockmodel.Behaviour) { b.Interval = mockmodel.Duration(90 * time.Second) },
+			HTTPOptions{Idle: 2 * time.Second},
+			Failed, time.Minute + 2*time.Second,
+		},
+		{
+			"takes too long in all", func(b *mockmodel.Behaviour) { b.Tokens, b.Interval = 100, mockmodel.Duration(time.Second) },
+			HTTPOptions{Total: 80 * time.Second},
+			Failed, time.Minute + 80*time.Second,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := sink{holds: time.Minute}
+				began := time.Now()
+				o := serve(t, mock(t, tt.how), tt.opts).Forward(t.Context(), chat(true), &s)
+				if o.Kind != tt.kind || !o.Started {
+					t.Errorf("got %+v", o)
+				}
+				// What the upstream wrote while the sink held it back counts for its time: less than the server's buffers.
+				if took := time.Since(began); took < time.Minute || took > tt.after {
+					t.Errorf("took %v, want at most %v", took, tt.after)
+				}
+			})
+		})
+	}
+}
+
+// A sink that ends the request says that the caller left; that is no fault of the upstream.
+func TestSinkThatEndsTheRequest(t *testing.T) {
+	cause := errors.New("the caller left")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s := sink{refuses: cause, ends: cancel}
+	o := serve(t, mock(t, nil), HTTPOptions{}).Forward(ctx, chat(true), &s)
+	if o.Kind != Cancelled || !errors.Is(o.Err, cause) || o.Feedback() != Silent {
+		t.Errorf("got %+v", o)
+	}
+	o = serve(t, mock(t, nil), HTTPOptions{}).Forward(t.Context(), chat(true), &sink{refuses: cause})
+	if o.Kind != Failed || o.Failure.Code != CodeReply || o.Feedback() != Silent {
+		t.Errorf("got %+v", o)
+	}
+}
+
 // TestUpstreamThatDoesNotEnd: after the end mark nothing is waited for.
 func TestUpstreamThatDoesNotEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,6 +50,8 @@ func (o Outcome) Feedback() Feedback {
 	case Failed:
 	}
 	switch {
+	case o.Failure.Code == CodeReply: // the downstream answered, and the sink did not take it
+		return Silent
 	case isOverload(o.Status):
 		return Overload
 	case o.Failure.Code == CodeTimeout, o.Status == http.StatusGatewayTimeout, o.Status == http.StatusRequestTimeout:

@@ -77,7 +77,7 @@ func (s *stream) event(ev event) (Outcome, bool) {
 	}
 	if len(raw) > 0 {
 		if err := s.hand(raw); err != nil {
-			return unanswered(s.started, err), true
+			return s.unanswered(err), true
 		}
 	}
 	if s.ends != nil && s.ends(ev) {
@@ -94,7 +94,16 @@ func (s *stream) hand(raw []byte) error {
 		}
 		s.started = true
 	}
-	return s.sink.Chunk(raw)
+	// Nothing is read from the upstream until the sink has taken this.
+	return s.watch.hand(func() error { return s.sink.Chunk(raw) })
+}
+
+// unanswered is the outcome of a sink that refused. One that ended the request's ctx says that the caller left.
+func (s *stream) unanswered(err error) Outcome {
+	if s.ctx.Err() != nil {
+		return cancelled(s.ctx, s.started)
+	}
+	return unanswered(s.started, err)
 }
 
 func (s *stream) done() Outcome {
@@ -108,7 +117,7 @@ func (s *stream) ended(err error) Outcome {
 	switch {
 	case errors.Is(err, io.EOF) && s.ends == nil:
 		if err := s.hand(nil); err != nil { // an empty stream still has a status
-			return unanswered(s.started, err)
+			return s.unanswered(err)
 		}
 		return s.done()
 	case errors.Is(err, io.EOF):

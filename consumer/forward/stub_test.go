@@ -24,6 +24,8 @@ type sink struct {
 	body    string
 	refuses error         // returned by every method
 	first   chan struct{} // closed at the first chunk, if not nil
+	holds   time.Duration // that the first chunk takes, in a synctest bubble
+	ends    context.CancelCauseFunc
 }
 
 func (s *sink) Head(status int, header http.Header) error {
@@ -31,6 +33,9 @@ func (s *sink) Head(status int, header http.Header) error {
 		return errors.New("second head")
 	}
 	s.status, s.header = status, header
+	if s.ends != nil {
+		return nil
+	}
 	return s.refuses
 }
 
@@ -40,6 +45,12 @@ func (s *sink) Chunk(p []byte) error {
 	}
 	if s.first != nil && len(s.chunks) == 0 {
 		close(s.first)
+	}
+	if s.holds > 0 && len(s.chunks) == 0 {
+		time.Sleep(s.holds)
+	}
+	if s.ends != nil {
+		s.ends(s.refuses)
 	}
 	s.chunks = append(s.chunks, string(p))
 	s.body += string(p)

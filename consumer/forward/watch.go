@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,34 +18,91 @@ var errTimeout = errors.New("upstream timed out")
 
 // watch ends a request's context when the current phase takes too long. net/http has a time-out for response headers and
 // one for the whole, but none between chunks; one mechanism for all keeps the cause of an end in one place.
+//
+// The time in which the sink holds the answer back is the caller's and not the upstream's: it counts for nothing.
 type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	timer  *time.Timer // ends ctx; re-armed by within
+	begun  time.Time
+	phase  bound // re-armed by within
+	whole  bound
+
+	held    atomic.Int64 // nanoseconds that hand has taken
+	handing atomic.Int64 // when the hand under way began, in nanoseconds after begun, at least 1; 0: none is
+}
+
+// bound ends the context of its watch when the upstream has had the time d.
+type bound struct {
+	w     *watch
+	timer *time.Timer // immutable after the first arm
+
+	mu   sync.Mutex // guards the following fields
+	name string
+	d    time.Duration
+	from time.Duration // spent when it was armed
 }
 
 // watchdog returns a watch below ctx that ends after total. stop releases it.
 func watchdog(ctx context.Context, total time.Duration) (w *watch, stop func()) {
-	ctx, cancelTotal := context.WithTimeoutCause(ctx, total, fmt.Errorf("%w: total, %s", errTimeout, total))
-	ctx, cancel := context.WithCancelCause(ctx)
-	w = &watch{ctx: ctx, cancel: cancel}
+	w = &watch{begun: time.Now()}
+	w.ctx, w.cancel = context.WithCancelCause(ctx)
+	w.phase.w, w.whole.w = w, w
+	w.whole.arm(total, "total")
 	return w, func() {
-		if w.timer != nil {
-			w.timer.Stop()
+		w.cancel(nil)
+		w.whole.timer.Stop()
+		if w.phase.timer != nil {
+			w.phase.timer.Stop()
 		}
-		cancel(nil)
-		cancelTotal()
 	}
 }
 
 // within gives the phase that begins now the time d.
-func (w *watch) within(d time.Duration, phase string) {
-	if w.timer != nil {
-		w.timer.Stop()
+func (w *watch) within(d time.Duration, phase string) { w.phase.arm(d, phase) }
+
+func (b *bound) arm(d time.Duration, name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.d, b.name, b.from = d, name, b.w.spent()
+	if b.timer == nil {
+		b.timer = time.AfterFunc(d, b.fire)
+		return
 	}
-	w.timer = time.AfterFunc(d, func() {
-		w.cancel(fmt.Errorf("%w: %s, %s", errTimeout, phase, d))
-	})
+	b.timer.Reset(d)
+}
+
+// fire is called by the timer, which knows nothing of the time that hand took.
+func (b *bound) fire() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.w.ctx.Err() != nil {
+		return
+	}
+	if left := b.d - (b.w.spent() - b.from); left > 0 {
+		b.timer.Reset(left)
+		return
+	}
+	b.w.cancel(fmt.Errorf("%w: %s, %s", errTimeout, b.name, b.d))
+}
+
+// spent is the time that the upstream has had.
+func (w *watch) spent() time.Duration {
+	now := time.Since(w.begun)
+	held := time.Duration(w.held.Load())
+	if since := time.Duration(w.handing.Load()); since > 0 {
+		held += max(now-since, 0)
+	}
+	return now - held
+}
+
+// hand calls f, which may hold the answer back.
+func (w *watch) hand(f func() error) error {
+	since := max(time.Since(w.begun), 1)
+	w.handing.Store(int64(since))
+	err := f()
+	w.held.Add(int64(time.Since(w.begun) - since))
+	w.handing.Store(0)
+	return err
 }
 
 // failure turns an error of the transport into an outcome. The contexts know better than the error why it came.

@@ -16,7 +16,8 @@ import (
 // Kind tells the frames of a reply stream apart.
 type Kind uint8
 
-// Kinds of frames. A reader never sees kindAnswer: it is the packed form of Head, Chunk and End.
+// Kinds of frames. A reader never sees kindAnswer, the packed form of Head, Chunk and End, and kindProbe, which the inbox
+// answers.
 const (
 	Started Kind = iota + 1 // a worker has the request; informational
 	Head                    // status and headers are known; bytes follow
@@ -24,10 +25,12 @@ const (
 	End                     // the answer is whole
 	Error                   // no whole answer will come
 	kindAnswer
+	kindProbe // a writer without credit asks for it
 )
 
 var kindNames = [...]string{
 	Started: "started", Head: "head", Chunk: "chunk", End: "end", Error: "error", kindAnswer: "answer",
+	kindProbe: "probe",
 }
 
 // String returns the kind's name on the wire.
@@ -54,6 +57,7 @@ type Frame struct {
 	Begun   time.Time   // Started, Head, Error: when a worker took the request, zero if none did
 	Status  int         // Head
 	Header  http.Header // Head
+	Credit  string      // Head: the subject on which the writer takes credit; empty: it needs none
 	Data    []byte      // Chunk
 	Usage   Usage       // End
 	Failure Failure     // Error
@@ -88,7 +92,7 @@ const (
 // The wire form: one header that orders the frame, one with what is not body, and the body bytes as the payload.
 //
 //	Penstock-Frame: <kind> <attempt> <sequence>
-//	Penstock-Meta:  {"begun":…,"status":…,"header":…,"usage":…,"failure":…}
+//	Penstock-Meta:  {"begun":…,"status":…,"header":…,"credit":…,"usage":…,"failure":…}
 //
 // If you change this: gateways and pools of neighbouring versions run side by side, so only add keys to Penstock-Meta;
 // a reader drops frames of a kind it does not know.
@@ -106,6 +110,7 @@ type meta struct {
 	Begun   int64       `json:"begun,omitempty"` // Unix microseconds
 	Status  int         `json:"status,omitempty"`
 	Header  http.Header `json:"header,omitempty"`
+	Credit  string      `json:"credit,omitempty"`
 	Usage   *Usage      `json:"usage,omitempty"`
 	Failure *Failure    `json:"failure,omitempty"`
 }
@@ -115,10 +120,10 @@ func encode(subject string, seq uint64, f Frame) (*nats.Msg, error) {
 	m := &nats.Msg{Subject: subject, Data: f.Data, Header: nats.Header{
 		headerFrame: {f.Kind.String() + " " + strconv.Itoa(f.Attempt) + " " + strconv.FormatUint(seq, 10)},
 	}}
-	if f.Kind == Chunk {
+	if f.Kind == Chunk || f.Kind == kindProbe {
 		return m, nil
 	}
-	about := meta{Status: f.Status, Header: f.Header}
+	about := meta{Status: f.Status, Header: f.Header, Credit: f.Credit}
 	if !f.Begun.IsZero() {
 		about.Begun = f.Begun.UnixMicro()
 	}
@@ -164,7 +169,7 @@ func decode(m *nats.Msg) (f Frame, seq uint64, err error) {
 	if err := json.Unmarshal([]byte(text), &about); err != nil {
 		return Frame{}, 0, fmt.Errorf("%w: %w", errFrame, err)
 	}
-	f.Status, f.Header = about.Status, about.Header
+	f.Status, f.Header, f.Credit = about.Status, about.Header, about.Credit
 	if about.Begun != 0 {
 		f.Begun = time.UnixMicro(about.Begun)
 	}

@@ -25,6 +25,7 @@ func TestFrameRoundTrip(t *testing.T) {
 			f.Status = rapid.IntRange(0, 599).Draw(t, "status")
 			f.Begun = time.UnixMicro(rapid.Int64Range(1, 1<<50).Draw(t, "begun"))
 			f.Header = http.Header{"X-A": {rapid.StringMatching(`[ -~é€\t]*`).Draw(t, "header")}}
+			f.Credit = rapid.SampledFrom([]string{"", creditPrefix + ".p.1"}).Draw(t, "credit")
 			f.Usage = Usage{Input: rapid.Int64().Draw(t, "in"), Output: rapid.Int64().Draw(t, "out")}
 			f.Failure = Failure{Status: 500, Code: "c", Message: rapid.String().Draw(t, "message")}
 		}

@@ -1,11 +1,15 @@
 package reply
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -22,8 +26,13 @@ type InboxOptions struct {
 	Gateway string
 	// StreamBytes bounds what waits for one slow reader; more fails that stream. 0 means 16 MiB.
 	StreamBytes int64
-	// TotalBytes bounds what waits for all readers; a frame beyond it fails its stream. 0 means 512 MiB.
+	// TotalBytes bounds what waits for all readers; beyond it the stream with the most bytes fails. 0 means 512 MiB.
 	TotalBytes int64
+	// Window bounds what a writer may send before its reader has read, in bytes. 0 means 256 KiB.
+	Window int64
+	// LinkBytes bounds the windows of all streams together. It is to be less than what the NATS server lets wait for one
+	// client (max_pending, 64 MiB). 0 means 32 MiB.
+	LinkBytes int64
 	// Logger gets malformed frames. Nil means none are logged.
 	Logger *slog.Logger
 }
@@ -32,8 +41,17 @@ func (o *InboxOptions) fill() error {
 	if !tokenRE.MatchString(o.Gateway) {
 		return errors.New("reply: gateway: want 1 to 64 of [A-Za-z0-9_-]")
 	}
-	if o.StreamBytes < 0 || o.TotalBytes < 0 {
-		return errors.New("reply: stream_bytes, total_bytes: want 0 or more")
+	if o.StreamBytes < 0 || o.TotalBytes < 0 || o.LinkBytes < 0 {
+		return errors.New("reply: stream_bytes, total_bytes, link_bytes: want 0 or more")
+	}
+	if o.Window < 0 || o.Window > math.MaxInt32 {
+		return errors.New("reply: window: want 0 to 2147483647 bytes")
+	}
+	if o.Window == 0 {
+		o.Window = 256 << 10
+	}
+	if o.LinkBytes == 0 {
+		o.LinkBytes = 32 << 20
 	}
 	if o.StreamBytes == 0 {
 		o.StreamBytes = 16 << 20
@@ -58,9 +76,15 @@ type Inbox struct {
 	sub    *nats.Subscription
 	held   atomic.Int64 // bytes waiting in all streams
 
-	status chan nats.Status
-	stop   chan struct{}
-	watch  sync.WaitGroup // the goroutine that watches the connection; ends on stop, Close waits for it
+	linkBytes atomic.Int64 // window of all streams together, see link
+	carried   atomic.Int64 // bytes of answers that came since the last measurement
+	flowing   atomic.Int64 // streams that are under way with credit
+	slow      atomic.Int64 // streams that failed because their reader was too slow
+
+	status  chan nats.Status
+	stopped context.Context // ends with Close
+	stop    context.CancelFunc
+	watch   sync.WaitGroup // the goroutines that watch the connection; they end on stop, Close waits for them
 
 	mu      sync.Mutex // guards the following fields; never held while a stream's is taken and waited on
 	streams map[string]*Stream
@@ -76,9 +100,10 @@ func NewInbox(nc *nats.Conn, opts InboxOptions) (*Inbox, error) {
 		opts:    opts,
 		nc:      nc,
 		prefix:  replyPrefix + "." + opts.Gateway + ".",
-		stop:    make(chan struct{}),
 		streams: make(map[string]*Stream),
 	}
+	b.stopped, b.stop = context.WithCancel(context.Background())
+	b.linkBytes.Store(min(linkStart, opts.LinkBytes))
 	sub, err := nc.Subscribe(b.prefix+"*", b.deliver)
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to replies: %w", err)
@@ -91,6 +116,7 @@ func NewInbox(nc *nats.Conn, opts InboxOptions) (*Inbox, error) {
 	b.sub = sub
 	b.status = nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	b.watch.Go(b.watchConnection)
+	b.watch.Go(b.measureLink)
 	return b, nil
 }
 
@@ -112,6 +138,10 @@ func (b *Inbox) Open(id string) (*Stream, error) {
 		return nil, ErrOpen
 	}
 	b.streams[id] = s
+	// Every open stream counts here, also one that has not begun, and a link that was fast is not trusted: all may begin at
+	// the same time.
+	s.first = share(min(b.linkBytes.Load(), linkStart), int64(len(b.streams)), b.opts.Window)
+	s.grantLocked(s.first, s.first)
 	return s, nil
 }
 
@@ -121,6 +151,15 @@ func (b *Inbox) Streams() int {
 	defer b.mu.Unlock()
 	return len(b.streams)
 }
+
+// Held is how many bytes of answers wait for their readers.
+func (b *Inbox) Held() int64 { return b.held.Load() }
+
+// Slow is how many streams failed because their reader was too slow.
+func (b *Inbox) Slow() int64 { return b.slow.Load() }
+
+// LinkBytes is how many bytes of answers may be on their way to this gateway now.
+func (b *Inbox) LinkBytes() int64 { return b.linkBytes.Load() }
 
 // Close unsubscribes and fails every open stream. It may be called twice.
 func (b *Inbox) Close() error {
@@ -136,7 +175,7 @@ func (b *Inbox) Close() error {
 	for _, s := range open {
 		s.lose("the gateway is stopping")
 	}
-	close(b.stop)
+	b.stop()
 	b.watch.Wait()
 	b.nc.RemoveStatusListener(b.status)
 	if err := b.sub.Unsubscribe(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
@@ -159,18 +198,88 @@ func (b *Inbox) deliver(m *nats.Msg) {
 		return
 	}
 	id := m.Subject[len(b.prefix):]
+	b.carried.Add(int64(len(m.Data)))
 	b.mu.Lock()
 	s := b.streams[id]
 	b.mu.Unlock()
-	if s == nil {
-		return // its caller has left
+	asks := m.Reply != "" && isCreditSubject(m.Reply)
+	if s == nil { // its caller has left
+		if asks {
+			b.publish(m.Reply, goneWord)
+		}
+		return
 	}
 	f, seq, err := decode(m)
 	if err != nil {
 		b.opts.Logger.Warn("reply frame dropped", "request_id", id, "error", err)
 		return
 	}
+	if f.Kind == kindProbe {
+		if asks {
+			b.grant(m.Reply, s.asked())
+		}
+		return
+	}
 	s.accept(f, seq)
+	if b.held.Load() > b.opts.TotalBytes {
+		b.dropFullest()
+	}
+}
+
+// dropFullest fails the stream that holds the most, and not the one whose frame came last: the other readers are not to
+// blame.
+func (b *Inbox) dropFullest() {
+	b.mu.Lock()
+	open := b.snapshotLocked()
+	b.mu.Unlock()
+	var fullest *Stream
+	var most int64
+	for _, s := range open {
+		if n := s.queued(); n > most {
+			fullest, most = s, n
+		}
+	}
+	if fullest != nil {
+		fullest.overflow()
+	}
+}
+
+// window is what a writer may be ahead of its reader.
+func (b *Inbox) window() int64 { return share(b.linkBytes.Load(), b.flowing.Load(), b.opts.Window) }
+
+func (b *Inbox) grant(subject string, limit int64) {
+	b.publish(subject, creditWord+" "+strconv.FormatInt(limit, 10))
+}
+
+// publish answers a writer. An error means that the connection is gone: then the streams under way fail.
+func (b *Inbox) publish(subject, text string) { _ = b.nc.Publish(subject, []byte(text)) }
+
+// measureLink keeps the window of the link, see link. A ping of the client comes back behind all that the server has
+// queued for it.
+func (b *Inbox) measureLink() {
+	l := link{bytes: b.linkBytes.Load(), most: b.opts.LinkBytes}
+	tick := time.NewTicker(linkEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-b.stopped.Done():
+			return
+		case <-tick.C:
+		}
+		carried := b.carried.Swap(0)
+		if b.flowing.Load() == 0 {
+			l.idle()
+		} else {
+			begin := time.Now()
+			ctx, cancel := context.WithTimeout(b.stopped, linkSlow)
+			err := b.nc.FlushWithContext(ctx)
+			cancel()
+			if err == nil || errors.Is(err, context.DeadlineExceeded) { // else there is no connection
+				l.measured(time.Since(begin), carried)
+			}
+		}
+		b.linkBytes.Store(l.bytes)
+	}
 }
 
 // watchConnection fails the answers that were under way when the connection was lost: if their last frame was lost with
@@ -178,7 +287,7 @@ func (b *Inbox) deliver(m *nats.Msg) {
 func (b *Inbox) watchConnection() {
 	for {
 		select {
-		case <-b.stop:
+		case <-b.stopped.Done():
 			return
 		case <-b.status:
 			b.mu.Lock()

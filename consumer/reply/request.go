@@ -3,6 +3,7 @@ package reply
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -24,6 +25,7 @@ const (
 	PropertyPath        = "penstock-path"
 	PropertyContentType = "penstock-content-type"
 	PropertyReply       = "penstock-reply"    // NATS subject
+	PropertyWindow      = "penstock-window"   // bytes of body before the first grant of credit; absent: no credit is given
 	PropertyStream      = "penstock-stream"   // "true" or absent
 	PropertyAsync       = "penstock-async"    // "true" or absent
 	PropertyAccepted    = "penstock-accepted" // Unix milliseconds
@@ -41,6 +43,7 @@ type Request struct {
 	Path        string    // "/v1/chat/completions"; empty means the downstream's own address
 	ContentType string    // of the body, empty means application/json
 	Reply       string    // subject of the reply stream, empty when nobody waits
+	Window      int64     // bytes of body that Reply takes before it grants credit; 0: it grants none and takes all
 	Stream      bool      // the caller asked for server-sent events
 	Async       bool      // the answer goes to the Store
 	Deadline    time.Time // the caller does not wait longer; zero means no deadline
@@ -56,7 +59,7 @@ var tokenRE = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 // Properties returns the message properties of r. Deadlines are rounded up to the millisecond: never early.
 func (r Request) Properties() map[string]string {
-	p := make(map[string]string, 14)
+	p := make(map[string]string, 15)
 	set := func(key, value string) {
 		if value != "" {
 			p[key] = value
@@ -69,6 +72,9 @@ func (r Request) Properties() map[string]string {
 	set(PropertyPath, r.Path)
 	set(PropertyContentType, r.ContentType)
 	set(PropertyReply, r.Reply)
+	if r.Window > 0 {
+		p[PropertyWindow] = strconv.FormatInt(r.Window, 10)
+	}
 	if r.Stream {
 		p[PropertyStream] = "true"
 	}
@@ -114,6 +120,9 @@ func FromProperties(p map[string]string) (Request, error) {
 		return Request{}, fmt.Errorf("%w: %s: want %s.<gateway>.<request>", ErrRequest, PropertyReply, replyPrefix)
 	}
 	var err error
+	if r.Window, _, err = numberProperty(p, PropertyWindow, math.MaxInt32); err != nil {
+		return Request{}, err
+	}
 	if r.Deadline, err = lite.ParseDeadline(p[PropertyDeadline]); err != nil {
 		return Request{}, fmt.Errorf("%w: %w", ErrRequest, err)
 	}
@@ -176,6 +185,7 @@ func millisUp(t time.Time) int64 {
 const (
 	replyPrefix  = "penstock.reply"
 	cancelPrefix = "penstock.cancel"
+	creditPrefix = "penstock.credit"
 )
 
 // CheckID says whether id may name a request.
@@ -187,11 +197,16 @@ func CheckID(id string) error {
 }
 
 // isReplySubject keeps a message that anybody may have sent from making the pool publish elsewhere.
-func isReplySubject(s string) bool {
-	rest, ok := strings.CutPrefix(s, replyPrefix+".")
+func isReplySubject(s string) bool { return hasTwoTokens(s, replyPrefix) }
+
+// isCreditSubject keeps a frame from making the gateway publish elsewhere.
+func isCreditSubject(s string) bool { return hasTwoTokens(s, creditPrefix) }
+
+func hasTwoTokens(s, prefix string) bool {
+	rest, ok := strings.CutPrefix(s, prefix+".")
 	if !ok {
 		return false
 	}
-	gateway, request, ok := strings.Cut(rest, ".")
-	return ok && tokenRE.MatchString(gateway) && tokenRE.MatchString(request)
+	first, second, ok := strings.Cut(rest, ".")
+	return ok && tokenRE.MatchString(first) && tokenRE.MatchString(second)
 }

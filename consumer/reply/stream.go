@@ -13,19 +13,37 @@ const frameCost = 128
 type Stream struct {
 	inbox *Inbox
 	id    string
+	first int64         // credit that the request carries; immutable after Open
 	wake  chan struct{} // holds a token when there may be something new
 
 	mu     sync.Mutex // guards the following fields
 	order  order
 	queue  []Frame
-	bytes  int64
-	ended  bool // the last frame has been taken by Next
+	bytes  int64 // of queue and taken
+	ended  bool  // the last frame has been taken by Next
 	closed bool
+
+	// The frame that Next returned last counts until the reader asks for the next one: until then the reader has it, and
+	// no credit is given for it.
+	taken     int64 // its cost
+	takenBody int64 // its bytes of body
+
+	read   int64  // bytes of body that the reader has dealt with
+	limit  int64  // bytes of body that the writer may send
+	mark   int64  // the next grant is due when so much has been read
+	credit string // subject of the writer's credit; empty: it needs none
+	flows  bool   // counted in Inbox.flowing
 }
 
+// Window is the credit that the request is to carry, [Request.Window].
+func (s *Stream) Window() int64 { return s.first }
+
 // Next returns the next frame, waiting for it until ctx is done. After an End or Error frame, and after Close, it
-// returns [io.EOF].
+// returns [io.EOF]. Asking for the next frame says that the one before has been dealt with: the writer gets credit for it.
 func (s *Stream) Next(ctx context.Context) (Frame, error) {
+	if to, limit := s.dealtWith(); to != "" {
+		s.inbox.grant(to, limit)
+	}
 	for {
 		f, ok, err := s.take()
 		if ok || err != nil {
@@ -37,6 +55,36 @@ func (s *Stream) Next(ctx context.Context) (Frame, error) {
 			return Frame{}, context.Cause(ctx)
 		}
 	}
+}
+
+// dealtWith counts the frame that Next returned last as read, and returns the grant that is due, if any. A grant is due when
+// half of the one before has been read, so that the writer need not stop, and an answer of less needs none.
+func (s *Stream) dealtWith() (to string, limit int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release(s.taken)
+	s.read += s.takenBody
+	s.taken, s.takenBody = 0, 0
+	window := s.inbox.window()
+	if s.credit == "" || s.closed || s.order.done || s.read < s.mark || s.read+window <= s.limit {
+		return "", 0
+	}
+	s.grantLocked(s.read+window, window)
+	return s.credit, s.limit
+}
+
+func (s *Stream) grantLocked(limit, window int64) {
+	s.limit, s.mark = limit, limit-window/2
+}
+
+// asked returns the limit for a writer that asks for it: all the credit that can be given now.
+func (s *Stream) asked() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if window := s.inbox.window(); s.read+window > s.limit {
+		s.grantLocked(s.read+window, window)
+	}
+	return s.limit
 }
 
 func (s *Stream) take() (Frame, bool, error) {
@@ -51,7 +99,10 @@ func (s *Stream) take() (Frame, bool, error) {
 	f := s.queue[0]
 	s.queue[0] = Frame{}
 	s.queue = s.queue[1:]
-	s.release(cost(f))
+	s.taken = cost(f)
+	if f.Kind == Chunk {
+		s.takenBody = int64(len(f.Data))
+	}
 	s.ended = f.Kind == End || f.Kind == Error
 	return f, true, nil
 }
@@ -62,6 +113,8 @@ func (s *Stream) Close() {
 	s.closed = true
 	s.queue = nil
 	s.release(s.bytes)
+	s.taken, s.takenBody = 0, 0
+	s.flowLocked()
 	s.mu.Unlock()
 	s.signal()
 	s.inbox.forget(s)
@@ -71,20 +124,36 @@ func (s *Stream) accept(f Frame, seq uint64) {
 	s.mu.Lock()
 	if !s.closed {
 		for _, seen := range s.order.admit(f, seq) {
+			if seen.Kind == Head && isCreditSubject(seen.Credit) {
+				s.credit = seen.Credit
+			}
 			if !s.pushLocked(seen) {
 				break
 			}
 		}
+		s.flowLocked()
 	}
 	s.mu.Unlock()
 	s.signal()
 }
 
+// flowLocked counts the stream among those that are under way with credit, or not any more.
+func (s *Stream) flowLocked() {
+	if flows := s.credit != "" && !s.order.done && !s.closed; flows != s.flows {
+		s.flows = flows
+		if flows {
+			s.inbox.flowing.Add(1)
+		} else {
+			s.inbox.flowing.Add(-1)
+		}
+	}
+}
+
 // pushLocked queues f. If the reader is too far behind, it gets an error in f's place, and nothing after it.
 func (s *Stream) pushLocked(f Frame) bool {
 	n := cost(f)
-	over := s.bytes+n > s.inbox.opts.StreamBytes || s.inbox.held.Load()+n > s.inbox.opts.TotalBytes
-	if f.Kind == Chunk && over { // other frames are few and small
+	if f.Kind == Chunk && s.bytes+n > s.inbox.opts.StreamBytes { // other frames are few and small
+		s.inbox.slow.Add(1)
 		s.queue = append(s.queue, s.order.fail(CodeReplySlow, "the answer came faster than it was read")...)
 		s.reserve(frameCost)
 		return false
@@ -94,12 +163,34 @@ func (s *Stream) pushLocked(f Frame) bool {
 	return true
 }
 
+// queued is how many bytes overflow would give back.
+func (s *Stream) queued() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes - s.taken
+}
+
+// overflow drops what waits for the reader and ends the stream.
+func (s *Stream) overflow() {
+	s.mu.Lock()
+	if !s.closed && !s.ended {
+		s.inbox.slow.Add(1)
+		s.queue = s.order.fail(CodeReplySlow, "the answer was read too slowly, and the gateway holds as many bytes of answers as it may")
+		s.release(s.bytes - s.taken)
+		s.reserve(frameCost)
+		s.flowLocked()
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
 // lose ends the stream with an error unless it has ended.
 func (s *Stream) lose(message string) {
 	s.mu.Lock()
 	if !s.closed && !s.order.done {
 		s.queue = append(s.queue, s.order.fail(CodeReplyLost, message)...)
 		s.reserve(frameCost)
+		s.flowLocked()
 	}
 	s.mu.Unlock()
 	s.signal()

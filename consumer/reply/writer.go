@@ -1,6 +1,7 @@
 package reply
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,6 +35,15 @@ type Writer struct {
 	phase   phase
 	size    int // most bytes of body in one frame
 	endings *Endings
+
+	// Of a stream with credit, see Control.
+	window  int64 // bytes that may be sent before the first grant; 0: the reader gives no credit
+	sent    int64 // bytes of body
+	credits *Credits
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	flow    *flow     // nil before Head, and without credit
+	asked   time.Time // when a frame was last sent as a question
 }
 
 type phase uint8
@@ -46,7 +56,7 @@ const (
 
 // NewWriter returns the Writer for r's delivery number attempt, 1 for the first.
 func NewWriter(nc *nats.Conn, r Request, attempt int) *Writer {
-	w := &Writer{nc: nc, subject: r.Reply, attempt: attempt, size: chunkMax}
+	w := &Writer{nc: nc, subject: r.Reply, attempt: attempt, size: chunkMax, window: r.Window}
 	if r.Reply == "" {
 		return w
 	}
@@ -74,34 +84,44 @@ func (w *Writer) Head(status int, header http.Header) error {
 	if w.phase != phaseQuiet {
 		return fmt.Errorf("%w: second head", ErrSequence)
 	}
-	if err := w.next(Frame{Kind: Head, Begun: w.begun, Status: status, Header: header}); err != nil {
+	w.startFlow()
+	f := Frame{Kind: Head, Begun: w.begun, Status: status, Header: header}
+	if w.flow != nil {
+		f.Credit = w.flow.subject
+	}
+	if err := w.next(f); err != nil {
 		return err
 	}
 	w.phase = phaseBody
 	return nil
 }
 
-// Chunk sends bytes of the body, in as many frames as the server's payload limit asks for. p is not kept.
+// Chunk sends bytes of the body, in as many frames as the server's payload limit asks for. p is not kept. With Control it
+// waits for credit.
 func (w *Writer) Chunk(p []byte) error {
 	if w.phase != phaseBody {
 		return fmt.Errorf("%w: chunk without head", ErrSequence)
 	}
 	for len(p) > 0 {
-		n := min(len(p), w.size)
+		n, err := w.room(min(len(p), w.size))
+		if err != nil {
+			return err
+		}
 		if err := w.next(Frame{Kind: Chunk, Data: p[:n]}); err != nil {
 			return err
 		}
+		w.sent += int64(n)
 		p = p[n:]
 	}
 	return nil
 }
 
-// Answer sends a whole answer: in one message if it fits.
+// Answer sends a whole answer: in one message if it fits, also into the credit. Else it waits as Chunk does.
 func (w *Writer) Answer(status int, header http.Header, body []byte, u Usage) error {
 	if w.phase != phaseQuiet {
 		return fmt.Errorf("%w: answer after head", ErrSequence)
 	}
-	if len(body) <= w.size {
+	if len(body) <= w.size && (w.credits == nil || int64(len(body)) <= w.window) {
 		f := Frame{Kind: kindAnswer, Begun: w.begun, Status: status, Header: header, Data: body, Usage: u}
 		if err := w.next(f); err != nil {
 			return err
@@ -168,6 +188,7 @@ func (w *Writer) publish(seq uint64, f Frame) error {
 	if err != nil {
 		return err
 	}
+	m.Reply = w.question(f.Kind)
 	if err := w.nc.PublishMsg(m); err != nil {
 		return fmt.Errorf("publish %s: %w", f.Kind, err)
 	}
