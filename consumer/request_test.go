@@ -195,7 +195,11 @@ func TestC64ACancelReachesTheModel(t *testing.T) {
 			})
 			var metrics Metrics
 			_, stop := run(t, Options{Consumer: b, Downstream: upstream(t, s), NATS: nc, Metrics: &metrics})
-			b.put(t, alice, reply.Request{ID: "r1", Path: "/v1/completions", Reply: "penstock.reply.gw.r1", Stream: streams}, "leaves")
+			c := newCaller(t, nc, b)
+			if _, err := c.inbox.Open("r1"); err != nil {
+				t.Fatal(err)
+			}
+			b.put(t, alice, reply.Request{ID: "r1", Path: "/v1/completions", Reply: c.inbox.Subject("r1"), Stream: streams}, "leaves")
 			<-arrived
 			running, err := reply.NewCanceller(nc, time.Second).Cancel(t.Context(), "r1")
 			if err != nil || !running {
