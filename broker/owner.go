@@ -46,6 +46,7 @@ type owner struct {
 	stop context.CancelFunc
 
 	commands chan command
+	steers   steers // has its own lock
 	pending  chan *turn
 	held     chan *turn
 	// done is closed when the loop and the committer have ended.
@@ -176,6 +177,9 @@ func (o *owner) turn(first command) {
 		default:
 			more = false
 		}
+	}
+	for _, c := range o.steers.take() {
+		c.apply(o, t)
 	}
 	if first != nil {
 		first.apply(o, t)

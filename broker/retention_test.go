@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,7 +15,9 @@ import (
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/broker/dispatch"
 	"github.com/penstockmq/penstock/suspend"
+	"github.com/penstockmq/penstock/suspend/policy"
 	"github.com/penstockmq/penstock/suspend/quota"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 // onDemand are options with which groups and topics are created on demand.
@@ -255,67 +258,84 @@ type stalled struct{ until chan struct{} }
 func (stalled) QueueTime(time.Duration) {}
 func (s stalled) Commit(time.Duration)  { <-s.until }
 
+// openBusy opens a broker whose loop has all turns outstanding and a full queue, until
+// release, which waits for them. It is for a bubble.
+func openBusy(t *testing.T) (b *broker.Broker, release func()) {
+	t.Helper()
+	disk := stalled{make(chan struct{})}
+	o := options(vfs.NewMem())
+	o.Observer, o.MaxEvents = disk, 1
+	opened := make(chan struct{})
+	go func() { // while it is opened the disk works
+		defer close(opened)
+		var err error
+		if b, err = broker.Open(o); err != nil {
+			t.Error(err)
+		}
+	}()
+	for open := true; open; {
+		select {
+		case disk.until <- struct{}{}:
+		case <-opened:
+			open = false
+		}
+	}
+	var wait sync.WaitGroup
+	for i := range 70 { // more turns than may be under way, and one more to fill the queue
+		wait.Go(func() {
+			_, _ = b.Send(t.Context(), topic, []broker.Message{{Lite: "a", ID: fmt.Sprint(i), Body: []byte("x")}})
+		})
+		synctest.Wait()
+	}
+	if _, err := b.Send(t.Context(), topic, []broker.Message{{Lite: "a", ID: "x", Body: []byte("x")}}); !errors.Is(err, broker.ErrBusy) {
+		t.Fatalf("a send: error %v, want that the loop is busy", err)
+	}
+	return b, func() { close(disk.until); wait.Wait() }
+}
+
 // TestDeleteGroupWhileTheLoopIsBusy: the registry forgot the group, the loop never heard
 // of it, and the group kept its messages for ever.
 func TestDeleteGroupWhileTheLoopIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := stalled{make(chan struct{})}
-		o := options(vfs.NewMem())
-		o.Observer, o.MaxEvents = disk, 1
-		o.Topics, o.Groups = nil, nil
-		var b *broker.Broker
-		var wait sync.WaitGroup
-		wait.Go(func() { // while it is opened the disk works
-			defer func() { disk.until <- struct{}{} }()
-			var err error
-			if b, err = broker.Open(o); err != nil {
-				t.Error(err)
-			}
-		})
-		<-disk.until
-		wait.Wait()
-		pass := func(f func()) {
-			done := make(chan struct{})
-			go func() { defer close(done); f() }()
-			for {
-				select {
-				case disk.until <- struct{}{}:
-				case <-done:
-					return
-				}
-			}
-		}
-		pass(func() {
-			if err := b.CreateTopic(t.Context(), broker.TopicConfig{Name: topic}); err != nil {
-				t.Error(err)
-			}
-			if err := b.CreateGroup(t.Context(), broker.GroupConfig{Name: group, Topic: topic}); err != nil {
-				t.Error(err)
-			}
-		})
-		for i := range 70 { // more turns than may be under way, and one more to fill the queue
-			wait.Go(func() {
-				_, _ = b.Send(t.Context(), topic, []broker.Message{{Lite: "a", ID: fmt.Sprint(i), Body: []byte("x")}})
-			})
-			synctest.Wait()
-		}
-		if _, err := b.Send(t.Context(), topic, []broker.Message{{Lite: "a", ID: "x", Body: []byte("x")}}); !errors.Is(err, broker.ErrBusy) {
-			t.Fatalf("a send: error %v, want that the loop is busy", err)
-		}
+		b, release := openBusy(t)
 		deleted := make(chan error, 1)
 		go func() { deleted <- b.DeleteGroup(t.Context(), group) }()
 		synctest.Wait()
-		close(disk.until) // the disk answers again
+		release()
 		if err := <-deleted; err != nil {
 			t.Errorf("delete: %v", err)
 		}
-		wait.Wait()
 		if _, ok := use(t, b, group); ok {
 			t.Error("the loop still has the group")
 		}
 		if _, ok := b.Group(group); ok {
 			t.Error("the registry still has the group")
 		}
+		closeBroker(t, b)
+	})
+}
+
+// TestPolicyAndSignalsReachABusyLoop: they waited for room in the queue of the commands,
+// and held up every other change and reader of the policy meanwhile.
+func TestPolicyAndSignalsReachABusyLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, release := openBusy(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		doc := policy.Empty()
+		if err := b.SetPolicy(ctx, doc); err != nil {
+			t.Errorf("policy: %v", err)
+		}
+		if b.Policy() != doc {
+			t.Error("the policy is not in force")
+		}
+		now := time.Now()
+		if err := b.SetSignal(ctx, signal.Signal{
+			Target: suspend.Target{Scope: suspend.Column, Name: "m"}, Source: "s", Kind: signal.Alarm, At: now, Until: now.Add(time.Hour),
+		}); err != nil {
+			t.Errorf("signal: %v", err)
+		}
+		release()
 		closeBroker(t, b)
 	})
 }

@@ -17,7 +17,7 @@ import (
 type steering struct {
 	mu sync.Mutex
 	// mu guards the following fields, and the order in which changes reach the loops:
-	// it is held while commands are queued and never while one is waited for.
+	// it is held while they are posted, which waits for nothing.
 	policy *policy.Document
 	board  signal.Board
 }
@@ -74,7 +74,7 @@ func (b *Broker) DropSignal(ctx context.Context, target suspend.Target, source s
 // steer notes a change and queues it for every loop, in one order for all callers,
 // then waits for the loops.
 func (b *Broker) steer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) error {
-	replies, err := b.queueSteer(ctx, note, apply)
+	replies, err := b.postSteer(note, apply)
 	for o, r := range replies {
 		err = errors.Join(err, b.steered(o, o.await(ctx, r)))
 	}
@@ -89,7 +89,7 @@ func (b *Broker) steered(o *owner, err error) error {
 	return fmt.Errorf("parent topic %q: %w", o.name, err)
 }
 
-func (b *Broker) queueSteer(ctx context.Context, note func(now time.Time), apply func(o *owner, now time.Time)) (map[*owner]reply, error) {
+func (b *Broker) postSteer(note func(now time.Time), apply func(o *owner, now time.Time)) (map[*owner]reply, error) {
 	b.steering.mu.Lock()
 	defer b.steering.mu.Unlock()
 	note(b.opts.Clock().Wall)
@@ -98,14 +98,51 @@ func (b *Broker) queueSteer(ctx context.Context, note func(now time.Time), apply
 	for _, o := range b.owners() {
 		c := &queryCommand{reply: newReply()}
 		c.f = func(now time.Time) { apply(o, now) }
-		if serr := o.sendWait(ctx, c); serr != nil {
+		if serr := o.steers.post(c); serr != nil {
 			err = errors.Join(err, b.steered(o, serr))
 			continue
 		}
+		_ = o.send(nudge{}) // with a full queue a turn comes by itself
 		replies[o] = c.reply
 	}
 	return replies, err
 }
+
+// maxSteers bounds the changes that wait for one loop. A loop takes all of them in its next
+// turn.
+const maxSteers = 4096
+
+// steers are the changes of policy and signals on their way to a loop, in their order. They
+// have a queue of their own: that of the commands may be full for long, while the disk
+// stalls, and to wait for it would hold up every other topic and reader of the policy.
+type steers struct {
+	mu      sync.Mutex // guards the following field
+	waiting []*queryCommand
+}
+
+// post queues a change. ErrBusy when maxSteers wait.
+func (s *steers) post(c *queryCommand) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) >= maxSteers {
+		return fmt.Errorf("%w: %d changes of policy and signals wait", ErrBusy, len(s.waiting))
+	}
+	s.waiting = append(s.waiting, c)
+	return nil
+}
+
+func (s *steers) take() []*queryCommand {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.waiting
+	s.waiting = nil
+	return taken
+}
+
+// nudge is a command that makes a turn.
+type nudge struct{}
+
+func (nudge) apply(*owner, *turn) {}
 
 // join tells a topic that is being created what is in force, and makes it known in the
 // same step, so that it misses no change.

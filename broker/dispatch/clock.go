@@ -54,7 +54,7 @@ func (m *Machine) ClockStepped(now time.Time, step time.Duration) {
 		}
 		m.signals[k] = s
 	}
-	for _, s := range maps.Clone(m.signals) { // SetSignal drops those that are over
+	for _, s := range maps.Clone(m.signals) { // SetSignal may drop those that are over
 		m.SetSignal(now, s)
 	}
 	if !m.reviewAt.IsZero() {

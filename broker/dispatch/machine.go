@@ -65,6 +65,8 @@ type Machine struct {
 	// doc is the policy in force. signals are the load signals, for groups to come.
 	doc     *policy.Document
 	signals map[signalKey]signal.Signal
+	// signalsFull is how many of them there may be before those that are over are dropped.
+	signalsFull int
 	// signalsAt is when the last of them came.
 	signalsAt time.Time
 	// review is how many of all, from the first on, are still to be brought in line

@@ -15,6 +15,8 @@ const (
 	// microseconds for each, a turn is not held up for long, and a million of them are
 	// through within a second.
 	reviewChunk = 8192
+	// signalsFloor is how many signals may be kept that are over.
+	signalsFloor = 64
 	// maxLevel is the least important level.
 	maxLevel = 3
 )
@@ -71,10 +73,15 @@ func (m *Machine) SetSignal(now time.Time, s signal.Signal) {
 	if m.signals == nil {
 		m.signals = map[signalKey]signal.Signal{}
 	}
-	for k, old := range m.signals {
-		if old.Kind != signal.Poll && !old.Until.IsZero() && !old.Until.After(now) {
-			delete(m.signals, k) // it is over
+	// Only when there are twice as many as the last time: so each signal is looked at a
+	// few times in all, and not once for each that comes.
+	if len(m.signals) >= m.signalsFull {
+		for k, old := range m.signals {
+			if old.Ended(now) {
+				delete(m.signals, k)
+			}
 		}
+		m.signalsFull = 2*len(m.signals) + signalsFloor
 	}
 	m.signals[signalKey{s.Target, s.Source}], m.signalsAt = s, now
 	for _, g := range m.groups {

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/policy"
+	"github.com/penstockmq/penstock/suspend/signal"
 )
 
 // A dear message waits at its bucket's own gate for a window of its column. A change of the
@@ -55,6 +57,30 @@ func TestAChangeReviewsWhatItReaches(t *testing.T) {
 			if got[name] != want {
 				t.Errorf("%s: %s may go: %v, want %v", c.name, name, got[name], want)
 			}
+		}
+	}
+}
+
+// TestSignalsThatAreOverAreDropped: each that comes looked through all others, so ten
+// thousand of them took a hundred million looks.
+func TestSignalsThatAreOverAreDropped(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	set := func(source string, d time.Duration) {
+		r.m.SetSignal(r.now, signal.Signal{
+			Target: suspend.Target{Scope: suspend.Column, Name: "m"}, Source: source, Kind: signal.Alarm, Permille: 500, At: r.now, Until: r.now.Add(d),
+		})
+	}
+	for i := range 10_000 {
+		set(fmt.Sprint("live", i%100), time.Hour)
+		set(fmt.Sprint("short", i), time.Second)
+		r.now = r.now.Add(100 * time.Millisecond)
+		if n := len(r.m.signals); n > 2*(100+10)+2*signalsFloor {
+			t.Fatalf("%d signals are kept, of which about 110 are in force", n)
+		}
+	}
+	for i := range 100 {
+		if _, ok := r.m.signals[signalKey{suspend.Target{Scope: suspend.Column, Name: "m"}, fmt.Sprint("live", i)}]; !ok {
+			t.Fatalf("signal live%d is in force and was dropped", i)
 		}
 	}
 }

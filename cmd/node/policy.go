@@ -95,6 +95,9 @@ func (n *Node) startPoller(s *steering) {
 // steerMax bounds how long a change may take to reach the owner loops.
 const steerMax = 30 * time.Second
 
+// steerRetry is the pause after a change that did not reach all of them, before it is tried again.
+const steerRetry = time.Second
+
 // steerBroker keeps the broker at the policy and the signals in force. Those of now are there when it returns, so before
 // anything is delivered.
 func (n *Node) steerBroker(ctx context.Context, s *steering) error {
@@ -106,13 +109,18 @@ func (n *Node) steerBroker(ctx context.Context, s *steering) error {
 	n.run(core, "policy of the broker", func(ctx context.Context) error {
 		for {
 			changed := s.policy.Changed() // before Current, so that no change is missed
-			if err := n.broker.SetPolicy(ctx, s.policy.Current()); err != nil && ctx.Err() == nil {
-				n.log.Error("policy did not reach the broker", "error", err)
+			var again <-chan time.Time
+			try, cancel := context.WithTimeout(ctx, steerMax)
+			if err := n.broker.SetPolicy(try, s.policy.Current()); err != nil && ctx.Err() == nil {
+				n.log.Error("policy did not reach the broker", "retry_after", steerRetry, "error", err)
+				again = time.After(steerRetry)
 			}
+			cancel()
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-changed:
+			case <-again:
 			}
 		}
 	})
@@ -139,6 +147,10 @@ type signalKey struct {
 	source string
 }
 
+func newSignalQueue() *signalQueue {
+	return &signalQueue{wake: make(chan struct{}, 1), changes: map[signalKey]signalChange{}}
+}
+
 // put takes note of a change. It does not block.
 func (q *signalQueue) put(s signal.Signal, gone bool) {
 	q.mu.Lock()
@@ -147,6 +159,40 @@ func (q *signalQueue) put(s signal.Signal, gone bool) {
 	select {
 	case q.wake <- struct{}{}:
 	default: // it will look anyway
+	}
+}
+
+// putBack keeps a change that could not be applied, unless a later one of its source has come.
+func (q *signalQueue) putBack(c signalChange) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	key := signalKey{c.signal.Target, c.signal.Source}
+	if _, later := q.changes[key]; !later {
+		q.changes[key] = c
+	}
+}
+
+// run applies what is put until ctx is done. A change that apply refuses is tried again after steerRetry, and stands back
+// for a later one of its source.
+func (q *signalQueue) run(ctx context.Context, apply func(context.Context, signalChange) error) {
+	for {
+		select {
+		case <-q.wake: // for what is taken now
+		default:
+		}
+		var again <-chan time.Time
+		for _, c := range q.take() {
+			if apply(ctx, c) != nil {
+				q.putBack(c)
+				again = time.After(steerRetry)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.wake:
+		case <-again:
+		}
 	}
 }
 
@@ -164,20 +210,12 @@ func (n *Node) steerBySignals(ctx context.Context, signals *live.Signals) error 
 			return fmt.Errorf("signals: %w", err)
 		}
 	}
-	q := &signalQueue{wake: make(chan struct{}, 1), changes: map[signalKey]signalChange{}}
+	q := newSignalQueue()
 	cancel := signals.Subscribe(q.put) // tells those of now once more, and so none between the two is missed
 	n.onClose(core, unsubscribe(cancel))
 	n.run(core, "signals of the broker", func(ctx context.Context) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-q.wake:
-				for _, c := range q.take() {
-					n.applySignal(ctx, c)
-				}
-			}
-		}
+		q.run(ctx, n.applySignal)
+		return nil
 	})
 	return nil
 }
@@ -187,7 +225,7 @@ func unsubscribe(cancel func()) func() error {
 	return func() error { cancel(); return nil }
 }
 
-func (n *Node) applySignal(ctx context.Context, c signalChange) {
+func (n *Node) applySignal(ctx context.Context, c signalChange) error {
 	try, cancel := context.WithTimeout(ctx, steerMax)
 	defer cancel()
 	var err error
@@ -199,6 +237,7 @@ func (n *Node) applySignal(ctx context.Context, c signalChange) {
 	if err != nil && ctx.Err() == nil { // a stop is no failure, running out of time is one
 		n.log.Error("signal did not reach the broker", "target", c.signal.Target.String(), "source", c.signal.Source, "error", err)
 	}
+	return err
 }
 
 // waitForNATS opens what lives in JetStream. A NATS server elsewhere may come up after us, so it is waited for until ctx
