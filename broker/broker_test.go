@@ -244,6 +244,44 @@ func TestSuspendRefusesBadDurations(t *testing.T) {
 	})
 }
 
+// A model's Retry-After over the group's longest suspend was refused: nothing was held, and
+// the attempt was spent when the lease ended.
+func TestSuspendOverTheGroupsLongestIsDrawnIn(t *testing.T) {
+	for _, how := range []string{"suspend", "settle", "hold"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := options(vfs.NewMem())
+				o.Groups[0].MaxSuspend = 30 * time.Second
+				b := open(t, o)
+				send(t, b, "x", "u__m")
+				d, begin := one(t, b, 0), time.Now()
+				var err error
+				switch how {
+				case "suspend":
+					err = b.Suspend(t.Context(), topic, group, d.Handle, 72*time.Minute, "w", "429")
+				case "settle":
+					err = b.SettleWith(t.Context(), topic, group, d.Handle, broker.Settlement{Then: broker.ThenSuspend, For: 72 * time.Minute})
+				default:
+					var h suspend.Hold
+					h, err = b.HoldFor(t.Context(), topic, group, suspend.Target{Scope: suspend.Column, Name: "m"}, 72*time.Minute, "w", "429")
+					if want := begin.Add(30 * time.Second); !h.Until.Equal(want) {
+						t.Errorf("held until %v, want %v", h.Until, want)
+					}
+					b.Release(topic, []string{d.Handle})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				again := one(t, b, time.Minute)
+				if after := time.Since(begin); after < 30*time.Second || after > 31*time.Second || again.Attempt != 1 {
+					t.Errorf("back after %v in attempt %d, want 30s and 1", after, again.Attempt)
+				}
+				closeBroker(t, b)
+			})
+		})
+	}
+}
+
 // TestReleasedMessageIsNotCounted is C22 (a) at this level: a message that did not
 // reach its client is another's at once.
 func TestC22_ReleasedMessageIsAnothersAtOnce(t *testing.T) {

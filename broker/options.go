@@ -44,7 +44,7 @@ type Options struct {
 	// demand; more are refused with ErrTopicNotFound and ErrGroupNotFound. Default 32.
 	MaxAutoTopics, MaxAutoGroups int
 
-	// MaxBodyBytes bounds a message body. Default 4 MiB, as RocketMQ.
+	// MaxBodyBytes bounds a message body. Default DefaultMaxBodyBytes.
 	MaxBodyBytes int
 	// MaxEvents bounds the events that wait for an owner loop; more are refused
 	// with ErrBusy. Default 65,536.
@@ -139,6 +139,11 @@ type GroupConfig struct {
 	Auto bool
 }
 
+// DefaultMaxBodyBytes leaves 64 KiB of 4 MiB for what is delivered beside a body, of which a
+// sender can set 16 KiB. So every message fits the 4 MiB that a gRPC client receives unless
+// it is told otherwise; a message that does not could be delivered and never be received.
+const DefaultMaxBodyBytes = 4<<20 - 64<<10
+
 // Bounds that are the same for every topic and group.
 const (
 	minTTL             = time.Second
@@ -158,7 +163,7 @@ const (
 func (o Options) withDefaults() Options {
 	setDefault(&o.CacheBytes, 128<<20)
 	setDefault(&o.TailCacheBytes, 64<<20)
-	setDefault(&o.MaxBodyBytes, 4<<20)
+	setDefault(&o.MaxBodyBytes, DefaultMaxBodyBytes)
 	setDefault(&o.MaxEvents, 65536)
 	setDefault(&o.MaxDeadLetters, 1_000_000)
 	setDefault(&o.SweepInterval, time.Second)

@@ -47,6 +47,7 @@ type owner struct {
 
 	commands chan command
 	steers   steers // has its own lock
+	returns  returns
 	pending  chan *turn
 	held     chan *turn
 	// done is closed when the loop and the committer have ended.
@@ -144,6 +145,7 @@ func (o *owner) run() error {
 		case first = <-commands:
 		case h := <-o.held:
 			o.absorb(h, o.now())
+		case <-o.returns.wake:
 		case <-timer.C:
 		}
 		o.turn(first)
@@ -185,6 +187,9 @@ func (o *owner) turn(first command) {
 		first.apply(o, t)
 	}
 	if o.outstanding < maxTurns {
+		for _, c := range o.returns.take() {
+			c.apply(o, t)
+		}
 		o.drainCommands(t)
 	}
 	o.m.Tick(t.now)

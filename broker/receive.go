@@ -65,8 +65,10 @@ type pullCommand struct {
 	// the clock may be set before.
 	wait   time.Duration
 	result chan pulled
-	// waiter is owned by the loop; nil once the poll was answered.
-	waiter *dispatch.Waiter
+	// waiter and cancelled are owned by the loop. waiter is nil before the loop took the poll
+	// in and once it was answered.
+	waiter    *dispatch.Waiter
+	cancelled bool
 }
 
 type pulled struct {
@@ -81,6 +83,10 @@ type pulledItem struct {
 }
 
 func (p *pullCommand) apply(o *owner, t *turn) {
+	if p.cancelled {
+		p.result <- pulled{}
+		return
+	}
 	p.request.Until = t.now.Add(p.wait)
 	w, err := o.m.Pull(t.now, p.request)
 	if err != nil {
@@ -98,6 +104,7 @@ func (p *pullCommand) complete(err error) { p.result <- pulled{err: err} }
 type cancelPull struct{ pull *pullCommand }
 
 func (c cancelPull) apply(o *owner, _ *turn) {
+	c.pull.cancelled = true // it may still be in the queue
 	if c.pull.waiter == nil {
 		return
 	}
@@ -132,9 +139,7 @@ func (o *owner) pull(ctx context.Context, p *pullCommand) (pulled, error) {
 		return pulled{}, ErrClosed
 	case <-ctx.Done():
 	}
-	if err := o.send(cancelPull{p}); err != nil {
-		return pulled{}, ctx.Err() // the leases end by themselves
-	}
+	o.giveBack(cancelPull{p})
 	select {
 	case got := <-p.result:
 		o.release(got.items)
@@ -180,9 +185,8 @@ func (o *owner) read(got pulled) []Delivery {
 	return out
 }
 
-// drop settles a message that will not be delivered. When the loop cannot take
-// that now the lease ends by itself and the message is looked at again.
-func (o *owner) drop(c dropCommand) { _ = o.send(c) }
+// drop settles a message that will not be delivered.
+func (o *owner) drop(c dropCommand) { o.giveBack(c) }
 
 type dropCommand struct {
 	handle dispatch.Handle
@@ -213,7 +217,7 @@ func (b *Broker) Release(topic string, handles []string) {
 			c.handles = append(c.handles, h)
 		}
 	}
-	_ = o.send(c) // else their leases end by themselves
+	o.giveBack(c)
 }
 
 func (o *owner) release(items []pulledItem) {
@@ -224,7 +228,7 @@ func (o *owner) release(items []pulledItem) {
 	for i := range items {
 		c.handles[i] = items[i].Handle
 	}
-	_ = o.send(c)
+	o.giveBack(c)
 }
 
 type releaseCommand struct{ handles []dispatch.Handle }

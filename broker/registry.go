@@ -111,6 +111,7 @@ func (b *Broker) newOwner(id uint16, cfg TopicConfig, nextBucket uint64) *owner 
 		store: b.store, log: b.opts.Logger, observer: b.opts.Observer, metrics: &b.metrics,
 		clock: b.opts.Clock, notify: b.opts.OnUnsubscribe, maxDead: b.opts.MaxDeadLetters,
 		commands: make(chan command, b.opts.MaxEvents),
+		returns:  newReturns(),
 		pending:  make(chan *turn, maxTurns),
 		held:     make(chan *turn, maxTurns),
 		done:     make(chan struct{}),

@@ -99,12 +99,12 @@ func (b *Broker) settle(ctx context.Context, topic, group, handle string, durabl
 }
 
 // Suspend gives the message back with its attempt unchanged and holds its bucket
-// for d, for this group. A longer hold stays as it is; d = 0 releases at once. A
-// stale handle has no effect and is no error: official clients would ask again for
-// ever.
+// for d, for this group, at most the group's MaxSuspend. A longer hold stays as it is; d = 0
+// releases at once. A stale handle has no effect and is no error: official clients would
+// ask again for ever.
 //
-// Errors: ErrInvalidHandle; suspend.ErrNegative and suspend.ErrTooLong, with
-// nothing changed.
+// Errors: ErrInvalidHandle; suspend.ErrNegative; suspend.ErrTooLong for more than MaxSuspend
+// and 24 h. Nothing was changed then.
 func (b *Broker) Suspend(ctx context.Context, topic, group, handle string, d time.Duration, by, reason string) error {
 	return b.settle(ctx, topic, group, handle, false, func(o *owner, now time.Time, h dispatch.Handle) error {
 		err := o.m.Suspend(now, h, d, by, reason)

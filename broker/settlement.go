@@ -121,11 +121,12 @@ func (o *owner) countSettled(now time.Time, h dispatch.Handle, t Then, used quot
 }
 
 // HoldFor is a worker's suspend of any scope: the target is held for d from now, for
-// this group; a longer hold stays as it is, and d = 0 changes nothing. It returns the
-// hold in force.
+// this group; a longer hold stays as it is, and d = 0 changes nothing. d over the group's
+// MaxSuspend counts as MaxSuspend: a worker passes on what a model asked for, and a
+// refusal would hold nothing at all. It returns the hold in force.
 //
-// Errors: suspend.ErrNegative, suspend.ErrTooLong, suspend.ErrTarget and
-// suspend.ErrScope, with nothing changed.
+// Errors: suspend.ErrNegative; suspend.ErrTooLong for more than MaxSuspend and 24 h;
+// suspend.ErrTarget and suspend.ErrScope. Nothing was changed then.
 func (b *Broker) HoldFor(ctx context.Context, topic, group string, target suspend.Target, d time.Duration, by, reason string) (suspend.Hold, error) {
 	o, g, err := b.route(ctx, topic, group)
 	if err != nil {
@@ -137,13 +138,11 @@ func (b *Broker) HoldFor(ctx context.Context, topic, group string, target suspen
 		if !ok { // it was deleted meanwhile
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, group)
 		}
-		longest := state.cfg.MaxSuspend
-		if err := suspend.CheckDuration(d, longest); err != nil {
+		d, err := suspend.ClampDuration(d, state.cfg.MaxSuspend)
+		if err != nil {
 			return err
 		}
-		until := now.Add(min(suspend.RoundUp(d), longest))
-		var err error
-		inForce, err = o.m.ExtendHold(now, g, suspend.Hold{Target: target, Until: until, By: by, Reason: reason})
+		inForce, err = o.m.ExtendHold(now, g, suspend.Hold{Target: target, Until: now.Add(d), By: by, Reason: reason})
 		return err
 	}})
 	return inForce, err

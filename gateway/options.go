@@ -72,7 +72,7 @@ type Options struct {
 	// StopNow, once it is closed, ends the Grace of a gateway that stops. Workers that stop with it have lastWords to say so
 	// to their callers. Nil: nothing does.
 	StopNow <-chan struct{}
-	// MaxBodyBytes bounds a body. Default 4 MiB, the broker's own bound.
+	// MaxBodyBytes bounds a body. Default 4,032 KiB, the broker's own bound.
 	MaxBodyBytes int64
 	// MaxBufferBytes bounds the bodies held at once, each from its arrival until the broker has it. Default 512 MiB.
 	MaxBufferBytes int64
@@ -155,7 +155,7 @@ func (o *Options) fillBounds() (errs []error) {
 		o.Grace = 10 * time.Second
 	}
 	if o.MaxBodyBytes == 0 {
-		o.MaxBodyBytes = 4 << 20
+		o.MaxBodyBytes = 4032 << 10
 	}
 	if o.MaxBufferBytes == 0 {
 		o.MaxBufferBytes = max(512<<20, o.MaxBodyBytes)

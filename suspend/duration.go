@@ -60,3 +60,14 @@ func orDefault(longest time.Duration) time.Duration {
 	}
 	return longest
 }
+
+// ClampDuration is CheckDuration for a worker, which passes on what a model asked for: a duration over longest counts as
+// longest, since a refusal would hold nothing. It returns d in whole steps. Errors: ErrNegative; ErrTooLong for more than
+// longest and DefaultMax, as no model means that.
+func ClampDuration(d, longest time.Duration) (time.Duration, error) {
+	longest = orDefault(longest)
+	if err := CheckDuration(d, max(longest, DefaultMax)); err != nil {
+		return 0, err
+	}
+	return min(RoundUp(d), longest), nil
+}

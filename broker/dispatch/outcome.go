@@ -79,17 +79,17 @@ func (m *Machine) thenSuspend(now time.Time, h Handle, learned quota.Settlement,
 	if g == nil {
 		return ErrNoGroup
 	}
-	if err := suspend.CheckDuration(t.d, g.holds.Max()); err != nil {
+	d, err := suspend.ClampDuration(t.d, g.holds.Max())
+	if err != nil {
 		return err
 	}
 	l := m.running(h)
 	if l == nil {
 		return nil
 	}
-	if t.d > 0 {
+	if d > 0 {
 		target := suspend.Target{Scope: suspend.Bucket, Name: l.c.b.name}
-		until := now.Add(min(suspend.RoundUp(t.d), g.holds.Max()))
-		if _, err := m.extend(now, g, suspend.Hold{Target: target, Until: until, By: t.by, Reason: t.reason}); err != nil {
+		if _, err := m.extend(now, g, suspend.Hold{Target: target, Until: now.Add(d), By: t.by, Reason: t.reason}); err != nil {
 			return err
 		}
 	}

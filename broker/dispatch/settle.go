@@ -82,10 +82,11 @@ func (m *Machine) Ack(now time.Time, h Handle) error {
 }
 
 // Suspend gives a message back with its attempt unchanged and holds its bucket for d
-// for this group, rounded up to a millisecond; a longer hold stays. d = 0 gives it
-// back at once. A handle that is not current has no effect. Tokens and bytes are given
+// for this group, rounded up to a millisecond and at most GroupConfig.MaxSuspend; a longer
+// hold stays. d = 0 gives it back at once. A handle that is not current has no effect. Tokens and bytes are given
 // back to the limits: nothing was done.
-// Errors: suspend.ErrNegative, suspend.ErrTooLong; nothing was changed.
+// Errors: suspend.ErrNegative; suspend.ErrTooLong for more than that and 24 h; nothing was
+// changed.
 func (m *Machine) Suspend(now time.Time, h Handle, d time.Duration, by, reason string) error {
 	return m.Settle(now, h, quota.Settlement{Outcome: quota.Unused}, ThenSuspend(d, by, reason))
 }

@@ -25,8 +25,12 @@ const staleRenewal = "stale receipt handle: the lease has ended and was not exte
 // status says whether the lease was extended, "ok", or that nothing was changed,
 // staleRenewal. penstock.v1's Renew has a code for it. There is no shortest duration.
 //
+// A suspend over the group's longest one counts as that: a refusal would have the message
+// delivered again at once, or at its lease's end with an attempt spent.
+//
 // Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME for none, a
-// negative one, over 12 h, or over the group's longest suspend; TOPIC_NOT_FOUND,
+// negative one, a suspend over 24 h and the group's longest one, or another change over
+// 12 h; TOPIC_NOT_FOUND,
 // CONSUMER_GROUP_NOT_FOUND, INVALID_RECEIPT_HANDLE.
 func (s *Server) ChangeInvisibleDuration(ctx context.Context, r *v2.ChangeInvisibleDurationRequest) (*v2.ChangeInvisibleDurationResponse, error) {
 	if err := checkNames(r.GetTopic(), r.GetGroup()); err != nil {

@@ -33,7 +33,9 @@ type Options struct {
 
 	// MaxRequestBytes bounds one gRPC request. Default 16 MiB.
 	MaxRequestBytes int
-	// MaxBodyBytes bounds a message body and is told to producers. Default 4 MiB.
+	// MaxBodyBytes bounds a message body and is told to producers. Default
+	// broker.DefaultMaxBodyBytes; with more, consumers need a higher limit of what they
+	// receive than gRPC's 4 MiB.
 	MaxBodyBytes int
 	// MaxStreams bounds the calls under way on one connection. Default 10,000.
 	MaxStreams uint32
@@ -73,7 +75,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.BrokerName, "penstock")
 	setDefault(&o.Version, "unknown")
 	setDefault(&o.MaxRequestBytes, 16<<20)
-	setDefault(&o.MaxBodyBytes, 4<<20)
+	setDefault(&o.MaxBodyBytes, broker.DefaultMaxBodyBytes)
 	setDefault(&o.MaxStreams, 10_000)
 	setDefault(&o.ReceiveBatch, 32)
 	setDefault(&o.PollMax, 20*time.Second)

@@ -93,7 +93,8 @@ type Options struct {
 	Flush string `mapstructure:"flush"`
 	// Cache bounds the store's block cache.
 	Cache Size `mapstructure:"cache"`
-	// MaxBody bounds a request's body and a message's.
+	// MaxBody bounds a request's body and a message's. With more than 4,032 KiB a RocketMQ
+	// consumer needs a higher limit of what it receives than gRPC's 4 MiB.
 	MaxBody Size `mapstructure:"max-body"`
 
 	// Policy is the limits, a file or a directory of files. Empty: what penstock policy
@@ -246,7 +247,7 @@ func Defaults() Options {
 		MaxSuspend:     24 * time.Hour,
 		Flush:          FlushFsync,
 		Cache:          128 * MiB,
-		MaxBody:        4 * MiB,
+		MaxBody:        4*MiB - 64*KiB,
 		RequestTimeout: 10 * time.Minute,
 		AsyncTimeout:   time.Hour,
 		MaxTimeout:     24 * time.Hour,

@@ -85,7 +85,7 @@ func addModelFlags(fs *pflag.FlagSet) {
 
 func addSharedFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.String("adapter", def.Adapter, "client of the broker: stubs (Penstock's own) or official (RocketMQ's)")
-	fs.String("max-body", def.MaxBody.String(), "largest body of a request")
+	fs.String("max-body", def.MaxBody.String(), "largest body of a request; above 4032KiB RocketMQ consumers need a higher gRPC receive limit than the default")
 }
 
 // upDefaults are those of one machine that runs everything.

@@ -513,8 +513,9 @@ type SettleEntry struct {
 	ReceiptHandle string `protobuf:"bytes,1,opt,name=receipt_handle,json=receiptHandle,proto3" json:"receipt_handle,omitempty"`
 	// What becomes of the message. Required.
 	Action Action `protobuf:"varint,2,opt,name=action,proto3,enum=penstock.v1.Action" json:"action,omitempty"`
-	// Of SUSPEND and RETRY, 0 or more, in steps of 1 ms, rounded up; absent is 0. At
-	// most the group's longest suspend, or 12 h for a retry.
+	// Of SUSPEND and RETRY, 0 or more, in steps of 1 ms, rounded up; absent is 0. A suspend
+	// is at most 24 h, and one over the group's longest suspend counts as that; a retry is at
+	// most 12 h.
 	Duration *durationpb.Duration `protobuf:"bytes,3,opt,name=duration,proto3" json:"duration,omitempty"`
 	// How the request went.
 	Outcome Outcome `protobuf:"varint,4,opt,name=outcome,proto3,enum=penstock.v1.Outcome" json:"outcome,omitempty"`
@@ -947,8 +948,8 @@ type HoldRequest struct {
 	// BUCKET: the lite topic. ROW: the user. COLUMN: the model. LEVEL: "0" to "3".
 	// ALL: empty.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// From now on, in steps of 1 ms, rounded up. More than 0, at most the group's
-	// longest suspend.
+	// From now on, in steps of 1 ms, rounded up. More than 0, at most 24 h or the group's
+	// longest suspend, if that is more. One over the group's longest suspend counts as that.
 	Duration *durationpb.Duration `protobuf:"bytes,5,opt,name=duration,proto3" json:"duration,omitempty"`
 	// Who asks, for people. Empty is the caller's client id. Cut to 255 bytes.
 	By string `protobuf:"bytes,6,opt,name=by,proto3" json:"by,omitempty"`
@@ -1039,7 +1040,8 @@ func (x *HoldRequest) GetReason() string {
 
 type HoldResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// When the hold in force ends: later than asked for if a longer one was there.
+	// When the hold in force ends: later than asked for if a longer one was there, sooner if
+	// the group's longest suspend is shorter.
 	Until         *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=until,proto3" json:"until,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -66,8 +66,8 @@ type PenstockClient interface {
 	// a time. It never shortens a hold that is in force: that is the operator's, on the
 	// admin port. The target need not exist yet.
 	//
-	// INVALID_ARGUMENT: scope, name, or a duration that is negative, absent or over the
-	// group's longest suspend (24 h unless configured). NOT_FOUND: topic or group.
+	// INVALID_ARGUMENT: scope, name, or a duration that is negative, absent or over 24 h and
+	// the group's longest suspend. NOT_FOUND: topic or group.
 	Hold(ctx context.Context, in *HoldRequest, opts ...grpc.CallOption) (*HoldResponse, error)
 	// Explain says why a message waits: its state, its place in line, the gate it is
 	// parked at, and every limit that applies with its value now.
@@ -163,8 +163,8 @@ type PenstockServer interface {
 	// a time. It never shortens a hold that is in force: that is the operator's, on the
 	// admin port. The target need not exist yet.
 	//
-	// INVALID_ARGUMENT: scope, name, or a duration that is negative, absent or over the
-	// group's longest suspend (24 h unless configured). NOT_FOUND: topic or group.
+	// INVALID_ARGUMENT: scope, name, or a duration that is negative, absent or over 24 h and
+	// the group's longest suspend. NOT_FOUND: topic or group.
 	Hold(context.Context, *HoldRequest) (*HoldResponse, error)
 	// Explain says why a message waits: its state, its place in line, the gate it is
 	// parked at, and every limit that applies with its value now.
