@@ -43,6 +43,9 @@ type Metrics struct {
 type Observer interface {
 	// QueueTime is the time from a message's append to its delivery.
 	QueueTime(time.Duration)
+	// Turn is the time for which an owner loop was busy with one turn: other events of
+	// its parent topic waited for so long.
+	Turn(time.Duration)
 	// Commit is the time from handing a batch to the store until it held.
 	Commit(time.Duration)
 }
@@ -50,4 +53,5 @@ type Observer interface {
 type noObserver struct{}
 
 func (noObserver) QueueTime(time.Duration) {}
+func (noObserver) Turn(time.Duration)      {}
 func (noObserver) Commit(time.Duration)    {}

@@ -18,6 +18,8 @@ type commitTimes struct {
 
 func (*commitTimes) QueueTime(time.Duration) {}
 
+func (*commitTimes) Turn(time.Duration) {}
+
 func (c *commitTimes) Commit(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -39,6 +39,9 @@ type BucketGroupInfo struct {
 	Hold suspend.Hold
 }
 
+// describeChunk is how many buckets or suspends of a list are described in one turn of the loop.
+const describeChunk = 256
+
 // Buckets lists up to limit buckets whose name begins with prefix and comes after
 // the name after, by name.
 func (b *Broker) Buckets(ctx context.Context, topic, prefix, after string, limit int) ([]BucketInfo, error) {
@@ -54,11 +57,14 @@ func (b *Broker) Buckets(ctx context.Context, topic, prefix, after string, limit
 		return nil, err
 	}
 	out := make([]BucketInfo, len(records))
-	err = o.query(ctx, func(now time.Time) {
-		for i, r := range records {
-			out[i] = o.describe(now, bucketState(r))
-		}
-	})
+	for from := 0; from < len(records) && err == nil; from += describeChunk {
+		to := min(len(records), from+describeChunk)
+		err = o.query(ctx, func(now time.Time) {
+			for i := from; i < to; i++ {
+				out[i] = o.describe(now, bucketState(records[i]))
+			}
+		})
+	}
 	return out, err
 }
 
@@ -113,7 +119,8 @@ func (b *Broker) Purge(ctx context.Context, topic, name string) (int, error) {
 }
 
 // Holds lists the suspends in force in a group whose target's name begins with
-// prefix, up to limit, in no particular order.
+// prefix, up to limit, in the order of their scopes and names. Their names come from the
+// store: there may be a million, and the loop has other things to do than to look at all.
 func (b *Broker) Holds(ctx context.Context, group, prefix string, limit int) ([]suspend.Hold, error) {
 	g, err := b.group(group)
 	if err != nil {
@@ -122,16 +129,24 @@ func (b *Broker) Holds(ctx context.Context, group, prefix string, limit int) ([]
 	if err := inRange("limit", int64(limit), 10_000); err != nil {
 		return nil, err
 	}
-	var out []suspend.Hold
-	err = g.owner.query(ctx, func(time.Time) {
-		g.owner.m.EachHold(g.id, func(h suspend.Hold) bool {
-			if strings.HasPrefix(h.Target.Name, prefix) {
-				out = append(out, h)
-			}
-			return len(out) < limit
-		})
+	var targets []suspend.Target
+	err = g.owner.store.EachHold(uint32(g.id), func(r store.Hold) bool {
+		if strings.HasPrefix(r.Name, prefix) {
+			targets = append(targets, hold(r).Target)
+		}
+		return len(targets) < limit && ctx.Err() == nil
 	})
-	return out, err
+	var out []suspend.Hold
+	for from := 0; from < len(targets) && err == nil; from += describeChunk {
+		err = g.owner.query(ctx, func(time.Time) {
+			for _, t := range targets[from:min(len(targets), from+describeChunk)] {
+				if h, ok := g.owner.m.Hold(g.id, t); ok {
+					out = append(out, h)
+				}
+			}
+		})
+	}
+	return out, errors.Join(err, ctx.Err())
 }
 
 // SetHold sets an operator's hold exactly, shorter or longer than one in force, and

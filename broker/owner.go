@@ -86,6 +86,10 @@ const (
 	maxTurns = 64
 	// maxTurnCommands bounds the commands of one batch.
 	maxTurnCommands = 1024
+	// backlogPause is how long the loop leaves what is due while the store is behind. Each
+	// batch that holds wakes it; without the pause what is due would take every place
+	// among the maxTurns, and no command would get in.
+	backlogPause = 10 * time.Millisecond
 	// maxSleep bounds how long a step of the wall clock can go unnoticed.
 	maxSleep = time.Second
 )
@@ -170,6 +174,7 @@ func (o *owner) discardHeld(committed <-chan struct{}) {
 // turn takes the first command, if there is one, and what else has come in, lets
 // the machine act on it, and submits.
 func (o *owner) turn(first command) {
+	begin := time.Now()
 	t := &turn{now: o.now(), batch: o.store.NewBatch()}
 	// First what holds: whoever was told that a message is stored, and then purges or recalls it, means that message, too.
 	for more := true; more; {
@@ -197,7 +202,7 @@ func (o *owner) turn(first command) {
 	o.carryOut(t, o.m.Take())
 	clear(o.rejected)
 	o.noteClock(t)
-	o.submit(t)
+	o.submit(t, begin)
 }
 
 func (o *owner) drainCommands(t *turn) {
@@ -224,8 +229,9 @@ func (o *owner) absorb(h *turn, now time.Time) {
 }
 
 // submit hands the batch to the store. A turn that writes nothing is over at once.
-func (o *owner) submit(t *turn) {
+func (o *owner) submit(t *turn, begin time.Time) {
 	if t.batch.Empty() {
+		o.observer.Turn(time.Since(begin))
 		_ = t.batch.Close() // nothing was applied, so nothing can have failed
 		t.finish(nil)
 		return
@@ -242,6 +248,7 @@ func (o *owner) submit(t *turn) {
 		t.finish(err)
 		return
 	}
+	o.observer.Turn(time.Since(begin))
 	o.outstanding++
 	o.pending <- t // full only when time alone goes on causing turns
 }
@@ -279,7 +286,11 @@ func (o *owner) sleep(now time.Time) time.Duration {
 	if !ok {
 		return maxSleep
 	}
-	return max(0, min(wake.Sub(now), maxSleep))
+	wait := max(0, min(wake.Sub(now), maxSleep))
+	if o.outstanding >= maxTurns {
+		wait = max(wait, backlogPause)
+	}
+	return wait
 }
 
 // refuse answers what is still queued. Whoever sends after this, or waits in a

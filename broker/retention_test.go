@@ -256,6 +256,7 @@ func TestAConfiguredGroupComesBack(t *testing.T) {
 type stalled struct{ until chan struct{} }
 
 func (stalled) QueueTime(time.Duration) {}
+func (stalled) Turn(time.Duration)      {}
 func (s stalled) Commit(time.Duration)  { <-s.until }
 
 // openBusy opens a broker whose loop has all turns outstanding and a full queue, until

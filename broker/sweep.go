@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -10,6 +11,10 @@ import (
 
 // sweepBatch bounds the entries of the expiry index that are looked at in one go.
 const sweepBatch = 1000
+
+// sweepChunk bounds those of them that one turn of an owner loop takes: each is a read of
+// the store.
+const sweepChunk = 100
 
 // wholeSweep is how often a sweep begins at the start of the expiry index again. Those in
 // between begin behind the last entry that was looked at: what lies before it are the
@@ -81,8 +86,10 @@ func (b *Broker) sweepDue(ctx context.Context, place *sweepPlace) (bool, error) 
 			}
 			continue
 		}
-		if err := o.call(ctx, &sweepCommand{reply: newReply(), entries: entries}); err != nil {
-			return false, err
+		for chunk := range slices.Chunk(entries, sweepChunk) {
+			if err := o.call(ctx, &sweepCommand{reply: newReply(), entries: chunk}); err != nil {
+				return false, err
+			}
 		}
 	}
 	place.next = next // what failed above is looked at again

@@ -74,7 +74,7 @@ func BenchmarkParkOpen(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				s.Open(gates[i], s.Resume)
+				openGate(s, gates[i], s.Resume)
 				s.Park(s.Next(), gates[i])
 				if i += 4_999; i >= n { // not in the order of memory
 					i -= n

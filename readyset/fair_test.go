@@ -147,7 +147,7 @@ func TestRowGateStarvesNone(t *testing.T) {
 		if turn%150 == 0 {
 			closed = false
 			opened++
-			b.Open(row, b.Resume)
+			openGate(b.Set, row, b.Resume)
 		}
 		e := b.Next()
 		if thin[e.Value] {
@@ -183,7 +183,7 @@ func TestRowGateWithoutResumeStarves(t *testing.T) {
 			switch turn % 50 { // it opens for two turns in fifty
 			case 0:
 				open = true
-				b.Open(row, back)
+				openGate(b.Set, row, back)
 			case 2:
 				open = false
 			}
@@ -223,7 +223,7 @@ func TestResumingTakesNobodysTurns(t *testing.T) {
 	served := map[string]int{}
 	for range 50_000 {
 		for range 3 { // more rows open than messages can go
-			b.Open(gates[random.IntN(len(gates))], b.Resume)
+			openGate(b.Set, gates[random.IntN(len(gates))], b.Resume)
 		}
 		e := b.Next()
 		for e != nil && e.Value != "open" && random.IntN(3) > 0 {

@@ -36,19 +36,14 @@ func (e *Entry[T]) Gate() (suspend.Target, bool) {
 	return e.gate.target, true
 }
 
-// Open hands every entry that waits for the gate, idle now, to back, which Adds it
-// or Parks it again. It takes O(1) for each of them.
-func (s *Set[T]) Open(target suspend.Target, back func(*Entry[T])) {
+// First is the entry that has waited for the gate longest; nil if none waits. The caller
+// Adds it, Parks it elsewhere or Removes it: then the next is the first.
+func (s *Set[T]) First(target suspend.Target) *Entry[T] {
 	g := s.gates[target]
 	if g == nil {
-		return
+		return nil
 	}
-	delete(s.gates, target) // who parks again from here on waits for a new gate
-	for !g.waiting.empty() {
-		e := g.waiting.head
-		s.unpark(e)
-		back(e)
-	}
+	return g.waiting.head
 }
 
 func (s *Set[T]) unpark(e *Entry[T]) {
@@ -59,7 +54,7 @@ func (s *Set[T]) unpark(e *Entry[T]) {
 	g.waiting.remove(e)
 	e.gate = nil
 	s.parked--
-	if g.waiting.empty() && s.gates[g.target] == g {
+	if g.waiting.empty() {
 		delete(s.gates, g.target)
 	}
 }

@@ -387,7 +387,7 @@ func TestMetricsNameNoUserOrBucket(t *testing.T) {
 		"penstock_broker_sends_total 2", `penstock_broker_buckets{topic="requests"} 1`, `penstock_broker_messages{topic="requests"} 2`,
 		`penstock_broker_buckets_ready{group="pool",topic="requests"} 1`, `penstock_broker_buckets_parked{group="pool",topic="requests"} 0`,
 		`penstock_broker_leases{group="pool",topic="requests"} 0`, "penstock_broker_redeliveries_total 0", "penstock_broker_dead_letters_total 0",
-		"penstock_store_commit_seconds_count", "penstock_store_log_syncs_total", `penstock_build_info{go_version="`, `version="v1.2.3"} 1`,
+		"penstock_store_commit_seconds_count", "penstock_broker_turn_seconds_count", "penstock_store_log_syncs_total", `penstock_build_info{go_version="`, `version="v1.2.3"} 1`,
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s", want)

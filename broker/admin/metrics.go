@@ -34,10 +34,10 @@ func NewRegistry(version string) *prometheus.Registry {
 // Observer is the broker's [broker.Observer]: it fills the histograms. It exists
 // before the broker, whose options name it.
 type Observer struct {
-	queue, commit prometheus.Histogram
+	queue, turn, commit prometheus.Histogram
 }
 
-// Buckets of the two histograms, in seconds. A request may wait an hour for its turn;
+// Buckets of the histograms, in seconds. A request may wait an hour for its turn;
 // an fsync that takes a second is a disk that is failing.
 var (
 	queueBuckets  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600}
@@ -50,16 +50,22 @@ func NewObserver(r prometheus.Registerer) *Observer {
 		queue: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "penstock_broker_queue_seconds", Help: "Time from a message's append to its delivery.", Buckets: queueBuckets,
 		}),
+		turn: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "penstock_broker_turn_seconds", Help: "Time for which an owner loop was busy with one turn.", Buckets: commitBuckets,
+		}),
 		commit: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "penstock_store_commit_seconds", Help: "Time from handing a batch to the store until it held.", Buckets: commitBuckets,
 		}),
 	}
-	r.MustRegister(o.queue, o.commit)
+	r.MustRegister(o.queue, o.turn, o.commit)
 	return o
 }
 
 // QueueTime implements [broker.Observer].
 func (o *Observer) QueueTime(d time.Duration) { o.queue.Observe(d.Seconds()) }
+
+// Turn implements [broker.Observer].
+func (o *Observer) Turn(d time.Duration) { o.turn.Observe(d.Seconds()) }
 
 // Commit implements [broker.Observer].
 func (o *Observer) Commit(d time.Duration) { o.commit.Observe(d.Seconds()) }

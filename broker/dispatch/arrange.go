@@ -48,6 +48,7 @@ func (m *Machine) arrangeAll(now time.Time, b *bucket) {
 // park makes the bucket wait for a gate and for nothing else.
 func (c *cursor) park(target suspend.Target) {
 	c.withdrawSubs()
+	c.g.recall(c)
 	c.g.set.Park(&c.entry, target)
 }
 
@@ -84,6 +85,7 @@ func (m *Machine) rouse(c *cursor) {
 // withdraw takes the bucket out of all rings, and off its gate.
 func (c *cursor) withdraw() {
 	c.since, c.lost = 0, nothing
+	c.g.recall(c)
 	c.g.set.Remove(&c.entry)
 	c.withdrawSubs()
 }

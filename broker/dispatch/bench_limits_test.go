@@ -110,7 +110,7 @@ func BenchmarkParked(b *testing.B) {
 				turns, longest := settle(m, epoch0)
 				per(time.Since(begin), "ns/review")
 				b.ReportMetric(float64(longest.Microseconds())/1000, "ms/turn")
-				if want := n/reviewChunk + 1; turns < want {
+				if want := n/turnShares.reviews + 1; turns < want {
 					b.Fatalf("%d turns for %d buckets", turns, n)
 				}
 

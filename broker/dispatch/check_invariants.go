@@ -5,7 +5,6 @@ package dispatch
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/readyset"
@@ -147,7 +146,7 @@ func (m *Machine) willOpen(now time.Time, c *cursor, target suspend.Target) bool
 	if _, held := c.g.holds.Get(target); held {
 		return true
 	}
-	if m.review > 0 || slices.Contains(m.freed, freed{c.g, target}) {
+	if m.review > 0 || m.freed.has(freed{c.g, target}) || c.g.opens(target) {
 		return true
 	}
 	next, armed := c.g.ledger.Next()
@@ -188,6 +187,14 @@ func (m *Machine) checkGroup(f *faults, g *group) (polls, subscriptions int) {
 	for t, why := range g.shut {
 		_, held := g.holds.Get(t)
 		f.want(why != 0 && held == (why&byHold != 0), "%s: %v is closed for %b, held %v", name, t, why, held)
+	}
+	ready := map[*opening]int{}
+	for c, o := range g.offers {
+		f.want(c.entry.Ready(), "%s: %q is offered and not ready", name, c.b.name)
+		ready[o.of]++
+	}
+	for t, o := range g.open {
+		f.want(o.target == t && o.ready == ready[o], "%s: %d of %v are offered, counted %d", name, ready[o], t, o.ready)
 	}
 	waiting := 0
 	for _, mb := range g.members {

@@ -241,6 +241,7 @@ func (m *Machine) dropCursor(c *cursor) {
 		c.link.cursor = nil
 	}
 	c.g.returned -= int(c.returned)
+	c.g.recall(c)
 	c.g.set.Drop(&c.entry)
 	c.b = nil
 	if !c.queued {

@@ -222,7 +222,7 @@ func (m *Machine) closedLimit(now time.Time, c *cursor) (quota.Gate, bool) {
 
 // wideTargets are the units that a place belongs to.
 func wideTargets(p suspend.Place) []suspend.Target {
-	t := []suspend.Target{{Scope: suspend.Level, Name: string(rune('0' + p.Level))}, {Scope: suspend.All}}
+	t := []suspend.Target{levelTarget(p.Level), {Scope: suspend.All}}
 	if p.Model != "" {
 		t = append(t, suspend.Target{Scope: suspend.Column, Name: p.Model})
 	}

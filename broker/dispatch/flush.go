@@ -79,7 +79,7 @@ func (m *Machine) Take() Effects {
 	m.flushBuckets()
 	m.flushAccounts()
 	m.swept = nil
-	m.left = turnShares
+	m.left = m.shares
 	taken := m.out
 	m.spare.reset()
 	m.out, m.spare = m.spare, taken

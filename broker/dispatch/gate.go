@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"slices"
 	"time"
 
 	"github.com/penstockmq/penstock/readyset"
@@ -29,33 +28,11 @@ func (m *Machine) setGate(now time.Time, g *group, t suspend.Target, closed bool
 		}
 	case t.Scope == suspend.Bucket || t.Scope == suspend.Row:
 		if !closed {
-			m.openNarrow(now, g, t)
+			m.freed.push(freed{g, t}) // for the next Match: a row may have many buckets
 		}
 	default:
 		m.setWideGate(g, t, byHold, closed)
 	}
-}
-
-// openNarrow has those that wait for a narrow gate look again. Some may find another
-// one closed, or the same one for another cause. A row may have room for one of them only:
-// who lost its turn longest ago is to be first, so it is resumed last, see readyset.
-func (m *Machine) openNarrow(now time.Time, g *group, t suspend.Target) {
-	lost := m.lost[:0]
-	g.set.Open(t, func(e *readyset.Entry[*cursor]) {
-		c := e.Value
-		if c.lost != nothing && c.deliverable() {
-			if _, closed := c.narrow(now); !closed {
-				lost = append(lost, c)
-				return
-			}
-		}
-		m.arrange(now, c)
-	})
-	for _, c := range slices.Backward(lost) {
-		m.offer(c)
-	}
-	clear(lost)
-	m.lost = lost[:0]
 }
 
 // setWideGate notes whether there is this cause for a unit to be closed, and closes or
@@ -75,6 +52,9 @@ func (m *Machine) setWideGate(g *group, t suspend.Target, why cause, closed bool
 		return
 	}
 	switchUnit(g.set, t, closed)
+	if closed {
+		g.recallUnit(t)
+	}
 	for _, mb := range g.members {
 		if mb.set != nil {
 			switchUnit(mb.set, t, closed)

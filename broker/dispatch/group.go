@@ -46,6 +46,8 @@ type group struct {
 	// links are the names somebody subscribed to exactly, whether or not a bucket of
 	// that name exists.
 	links map[string]*link
+	// openings are the rows of which some buckets wait for others to take their turn.
+	openings
 	// eager are members with a set of their own who may find something there.
 	eager []*member
 	// hungry: it is in Machine.hungry.
@@ -112,7 +114,7 @@ func (m *Machine) RemoveGroup(now time.Time, id GroupID) {
 	for _, b := range m.inOrder() {
 		m.removeCursor(now, b, g)
 	}
-	m.freed = slices.DeleteFunc(m.freed, func(x freed) bool { return x.group == g })
+	m.freed.drop(g)
 	m.hungry = slices.DeleteFunc(m.hungry, func(x *group) bool { return x == g })
 	m.check(now)
 }

@@ -58,11 +58,13 @@ func (m *Machine) LiftHold(now time.Time, id GroupID, t suspend.Target) (bool, e
 	return had, nil
 }
 
-// EachHold calls f for the holds of a group until f returns false.
-func (m *Machine) EachHold(id GroupID, f func(suspend.Hold) bool) {
-	if g := m.group(id); g != nil {
-		g.holds.Each(f)
+// Hold is a group's hold of exactly this target.
+func (m *Machine) Hold(id GroupID, t suspend.Target) (suspend.Hold, bool) {
+	g := m.group(id)
+	if g == nil {
+		return suspend.Hold{}, false
 	}
+	return g.holds.Get(t)
 }
 
 // holdChanged writes what the table now says of a target and opens or closes its gate.
@@ -79,11 +81,12 @@ func (m *Machine) holdChanged(now time.Time, g *group, t suspend.Target) {
 
 // holdsDue lifts the holds of a group whose instant has come.
 func (m *Machine) holdsDue(now time.Time, g *group) {
-	for {
+	for m.left.holds > 0 {
 		h, ok := g.holds.PopDue(now)
 		if !ok {
 			break
 		}
+		m.left.holds--
 		m.out.Counters.HoldsEnded++
 		m.holdChanged(now, g, h.Target)
 	}

@@ -102,8 +102,9 @@ func (m *Machine) free(now time.Time, l *lease, learned quota.Settlement) {
 	}
 	c := l.c
 	for _, t := range c.g.ledger.Free(now, c.where(), l.ticket, learned) {
-		m.freed = append(m.freed, freed{c.g, t})
+		m.freed.push(freed{c.g, t})
 	}
+	c.g.roomier(c.b.cell.User)
 	l.charged = false
 	if off := l.correction(learned); off != 0 {
 		c.correct(l.client, off)
@@ -140,29 +141,21 @@ func (c *cursor) correct(client string, cost int64) {
 	c.g.set.Charge(&c.entry, cost)
 }
 
-// openFreed has what waited for something in flight look again.
-func (m *Machine) openFreed(now time.Time) {
-	for i := 0; i < len(m.freed); i++ {
-		m.reopen(now, m.freed[i].group, m.freed[i].target)
+// limitsDue looks at the limits whose instant has come, the groups by turns.
+func (m *Machine) limitsDue(now time.Time) {
+	for i := range m.groups {
+		g := m.groups[(m.firstGroup+i)%len(m.groups)]
+		for {
+			t, ok := g.ledger.DueWithin(now, &m.left.limits)
+			if !ok {
+				break
+			}
+			m.reopen(now, g, t)
+		}
 	}
-	clear(m.freed)
-	m.freed = m.freed[:0]
-}
-
-// limitsDue looks at the limits whose instant has come.
-func (m *Machine) limitsDue(now time.Time, g *group) {
-	for t, ok := g.ledger.Due(now); ok; t, ok = g.ledger.Due(now) {
-		m.reopen(now, g, t)
+	if m.left.limits <= 0 {
+		m.firstGroup = (m.firstGroup + 1) % len(m.groups)
 	}
-}
-
-// reopen makes the ready matrix agree with what the ledger now says of a target.
-func (m *Machine) reopen(now time.Time, g *group, t suspend.Target) {
-	if t.Scope <= suspend.Row {
-		m.openNarrow(now, g, t)
-		return
-	}
-	m.lookWide(now, g, t)
 }
 
 // lookWide asks whether a unit is closed by a limit, and closes or opens it accordingly:

@@ -180,7 +180,7 @@ func TestC18_TheSamePolicyAgainChangesNothing(t *testing.T) {
 	}
 	holds := func() string {
 		all := map[string]time.Time{}
-		r.m.EachHold(1, func(h suspend.Hold) bool { all[h.Target.Name] = h.Until; return true })
+		r.m.group(1).holds.Each(func(h suspend.Hold) bool { all[h.Target.Name] = h.Until; return true })
 		return fmt.Sprint(all)
 	}
 	before := holds()

@@ -377,7 +377,7 @@ func TestLimitsHoldForExactSubscribers(t *testing.T) {
 // meanwhile.
 func TestReviewInChunks(t *testing.T) {
 	r := newRig(t, TopicConfig{}, wild)
-	const n = 2*reviewChunk + 100
+	n := 2*turnShares.reviews + 100
 	for i := range n {
 		r.send(fmt.Sprintf("u%d__m", i))
 	}

@@ -77,7 +77,7 @@ type Machine struct {
 	reach *policy.Reach
 	// freed are gates to be looked at again by the next Match, as something in flight
 	// has ended.
-	freed []freed
+	freed freedQueue
 
 	// pulls counts how often a poll was tried against a ready set, wakeups how often
 	// one got something.
@@ -92,7 +92,14 @@ type Machine struct {
 	out, spare *buffer
 
 	// left is what is left of this turn's shares.
-	left shares
+	shares, left shares
+	// unfinished: the last Match left buckets that may go, or gates that may open, to the
+	// next one.
+	unfinished bool
+	// stalled: a bucket has more overdue messages than this turn may settle.
+	stalled bool
+	// firstGroup is the group whose limits the next Tick looks at first.
+	firstGroup int
 
 	pool  pool
 	audit audit
@@ -118,6 +125,7 @@ func New(cfg TopicConfig) *Machine {
 		doc:        policy.Empty(),
 		nextBucket: cfg.NextBucket,
 		reserved:   cfg.NextBucket,
+		shares:     turnShares,
 		left:       turnShares,
 		out:        &buffer{},
 		spare:      &buffer{},
@@ -152,23 +160,35 @@ func (m *Machine) newBucketID() BucketID {
 	return id
 }
 
-// Tick lets everything happen whose instant has come, but the end of polls: Match,
-// which comes after it, tries those once more. O(log n) for each thing that is due.
+// Tick lets happen what is due, but the end of polls: Match, which comes after it,
+// tries those once more. O(log n) for each thing that is due, of which it takes no more
+// than a turn's share: then NextWake is in the past and the next Tick goes on.
 func (m *Machine) Tick(now time.Time) {
-	for it := m.living.PopDue(now); it != nil; it = m.living.PopDue(now) {
-		m.clientDue(now, it.Value)
-	}
-	for it := m.gates.PopDue(now); it != nil; it = m.gates.PopDue(now) {
+	popDue(&m.living, now, &m.left.clients, func(c *client) { m.clientDue(now, c) })
+	for m.left.holds > 0 {
+		it := m.gates.PopDue(now)
+		if it == nil {
+			break
+		}
 		m.holdsDue(now, it.Value)
 	}
-	for it := m.leases.PopDue(now); it != nil; it = m.leases.PopDue(now) {
-		m.leaseDue(now, it.Value)
-	}
-	for _, g := range m.groups {
-		m.limitsDue(now, g)
-	}
+	popDue(&m.leases, now, &m.left.leases, func(l *lease) { m.leaseDue(now, l) })
+	m.limitsDue(now)
 	m.reviewSome(now)
 	m.check(now)
+}
+
+// popDue calls f for what is due, the earliest first, while there is something left of
+// a share.
+func popDue[T any](h *deadline.Heap[T], now time.Time, left *int, f func(T)) {
+	for *left > 0 {
+		it := h.PopDue(now)
+		if it == nil {
+			return
+		}
+		*left--
+		f(it.Value)
+	}
 }
 
 // NextWake is the instant at which Tick and Match have something to do.
@@ -188,6 +208,7 @@ func (m *Machine) NextWake() (time.Time, bool) {
 		sooner(g.ledger.Next())
 	}
 	sooner(m.reviewAt, m.review > 0)
+	sooner(time.Time{}, m.unfinished)
 	return wake, found
 }
 

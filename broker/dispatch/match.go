@@ -11,19 +11,23 @@ import (
 
 // Match hands what is ready to those who wait, and then ends the polls whose time is
 // over. Groups in which nothing has changed are not looked at, and a poll is touched
-// only if it takes something: O(1) for each message, whatever waits.
+// only if it takes something: O(1) for each message, whatever waits. It looks at no more
+// buckets than a turn's share; then NextWake is in the past, and the next Match goes on
+// with another group.
 func (m *Machine) Match(now time.Time) {
-	m.openFreed(now)
-	for i := 0; i < len(m.hungry); i++ {
-		g := m.hungry[i]
-		g.hungry = false
-		m.feed(now, g)
+	for m.openFreed(now); len(m.hungry) > 0 && m.left.looks > 0 && !m.stalled; m.openFreed(now) {
+		for n := len(m.hungry); n > 0; n-- {
+			g := m.hungry[0]
+			m.hungry = m.hungry[:copy(m.hungry, m.hungry[1:])]
+			g.hungry = false
+			if !m.feed(now, g) {
+				m.wake(g)
+			}
+		}
 	}
-	clear(m.hungry)
-	m.hungry = m.hungry[:0]
-	for it := m.polls.PopDue(now); it != nil; it = m.polls.PopDue(now) {
-		m.endPoll(it.Value)
-	}
+	m.unfinished = len(m.hungry) > 0 || m.freed.len() > 0
+	m.stalled = false
+	popDue(&m.polls, now, &m.left.polls, m.endPoll)
 	m.check(now)
 }
 
@@ -45,18 +49,36 @@ func (m *Machine) eager(mb *member) {
 }
 
 // feed serves the group's exact clients, then its wildcard clients. Within each, who
-// waits longest takes first.
-func (m *Machine) feed(now time.Time, g *group) {
-	for i := 0; i < len(g.eager); i++ {
+// waits longest takes first. It reports whether it was done: whether something was left
+// of the turn's looks.
+func (m *Machine) feed(now time.Time, g *group) bool {
+	if g.ledger.Pending() {
+		return false // a new policy may have closed units that nothing was asked about yet
+	}
+	n := len(g.eager)
+	for i := range n {
 		mb := g.eager[i]
 		mb.eager = false
 		for mb.set != nil && !mb.wildcard && mb.waiters.head != nil && m.fill(now, mb.waiters.head, mb.set) {
 		}
+		if m.left.looks <= 0 && mb.waiters.head != nil && mb.set != nil && mb.set.Ready() > 0 {
+			mb.eager = true
+			g.dropEager(i + 1)
+			g.eager = append(g.eager, mb)
+			return false
+		}
 	}
-	clear(g.eager)
-	g.eager = g.eager[:0]
+	g.dropEager(n)
 	for g.waiting.head != nil && m.fill(now, g.waiting.head, g.set) {
 	}
+	return !m.stalled && (m.left.looks > 0 || g.waiting.head == nil || g.set.Ready() == 0)
+}
+
+// dropEager drops the first n of those that were eager.
+func (g *group) dropEager(n int) {
+	kept := copy(g.eager, g.eager[n:])
+	clear(g.eager[kept:])
+	g.eager = g.eager[:kept]
 }
 
 // fill gives a poll what is ready, at most one message of a bucket and at most what
@@ -65,11 +87,12 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 	m.pulls++
 	first := len(m.out.items)
 	later := m.later[:0]
-	for len(m.out.items)-first < w.max {
+	for len(m.out.items)-first < w.max && m.left.looks > 0 {
 		e := set.Next()
 		if e == nil {
 			break
 		}
+		m.left.looks--
 		c := e.Value
 		if slices.Contains(later, c) {
 			// All others have had their turn since: what is left is for another poll.
@@ -77,8 +100,11 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 			set.PutBack(e)
 			break
 		}
-		off, ask, ok := m.choose(now, c)
+		off, ask, ok := m.choose(now, c, set, e)
 		if !ok {
+			if m.stalled && e.Ready() {
+				later = append(later, c)
+			}
 			continue
 		}
 		m.checkStart(now, c, ask)
@@ -105,7 +131,9 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 // asks of the limits. A gate that closed since the bucket became ready is noticed
 // here, and so are deadlines: rows and deadlines would otherwise need an index each.
 // If there is nothing, the bucket is where it belongs.
-func (m *Machine) choose(now time.Time, c *cursor) (Offset, quota.Ask, bool) {
+//
+// A bucket with more overdue messages than a turn may settle gives its turn to others.
+func (m *Machine) choose(now time.Time, c *cursor, set *readyset.Set[*cursor], e *readyset.Entry[*cursor]) (Offset, quota.Ask, bool) {
 	if target, closed := c.narrow(now); closed {
 		c.kept(target, aGate)
 		return 0, quota.Ask{}, false
@@ -117,6 +145,11 @@ func (m *Machine) choose(now time.Time, c *cursor) (Offset, quota.Ask, bool) {
 			return 0, quota.Ask{}, false
 		}
 		if c.b.overdue(instant(now), off) {
+			if !spend(&m.left.expiries) {
+				m.stalled = true
+				set.Add(e)
+				return 0, quota.Ask{}, false
+			}
 			m.expire(now, c, off)
 			continue
 		}

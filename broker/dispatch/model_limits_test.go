@@ -137,7 +137,7 @@ func (p *model) judgeAccounts() {
 		return
 	}
 	for g, l := range p.ledgers {
-		for _, name := range []string{"alice__m", "alice__n", "bob__m", "other"} {
+		for _, name := range []string{"alice__m", "alice__n", "alice__o", "bob__m", "other"} {
 			place := p.place(name)
 			got, want := p.r.m.group(g).ledger.Explain(p.r.now, place), l.Explain(p.r.now, place)
 			if !slices.Equal(enforced(got), enforced(want)) {

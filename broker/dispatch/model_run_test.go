@@ -32,13 +32,23 @@ func runModel(t *rapid.T) {
 	}
 	p.steps = rapid.IntRange(0, 3).Draw(t, "steps") == 0
 	p.signals = rapid.IntRange(0, 2).Draw(t, "signals") == 0 && !p.steps
+	if rapid.Bool().Draw(t, "small turns") {
+		p.small = &shares{
+			clients: rapid.IntRange(1, 3).Draw(t, "clients"), holds: rapid.IntRange(1, 3).Draw(t, "holds"),
+			leases: rapid.IntRange(1, 3).Draw(t, "leases"), limits: rapid.IntRange(1, 3).Draw(t, "limits"),
+			reviews: rapid.IntRange(1, 3).Draw(t, "reviews"), polls: rapid.IntRange(1, 3).Draw(t, "polls"),
+			looks: rapid.IntRange(1, 4).Draw(t, "looks"), gates: rapid.IntRange(1, 4).Draw(t, "gates"),
+			expiries: rapid.IntRange(1, 3).Draw(t, "expiries"),
+		}
+		p.shrink()
+	}
 	p.rates = rapid.Bool().Draw(t, "rates")
 	p.unsure = p.signals || p.rates
 	for _, g := range groups {
 		p.groups[g.ID] = g
 		p.ledgers[g.ID] = quota.New(policy.Empty())
 	}
-	names := []string{"alice__m", "alice__n", "bob__m", "other"}
+	names := []string{"alice__m", "alice__n", "alice__o", "bob__m", "other"}
 	name := rapid.SampledFrom(names)
 	client := rapid.SampledFrom([]string{"c1", "c2", "c3"})
 	group := rapid.SampledFrom(groups)
@@ -344,6 +354,7 @@ func runModel(t *rapid.T) {
 				p.r.disk.forgetDead()
 			}
 			p.r.m = p.r.disk.start(p.r.now)
+			p.shrink()
 			if after := p.r.m.Stats(); exact && (after.Messages != before.Messages || after.Bytes != before.Bytes) {
 				t.Fatalf("%d messages of %d bytes before a restart, %d of %d after it", before.Messages, before.Bytes, after.Messages, after.Bytes)
 			}

@@ -11,10 +11,6 @@ import (
 )
 
 const (
-	// reviewChunk is how many buckets a Tick reviews after a change of policy. With some
-	// microseconds for each, a turn is not held up for long, and a million of them are
-	// through within a second.
-	reviewChunk = 8192
 	// signalsFloor is how many signals may be kept that are over.
 	signalsFloor = 64
 	// maxLevel is the least important level.
@@ -29,7 +25,7 @@ type signalKey struct {
 
 // SetPolicy puts a policy in force, for what is queued too. Columns, levels and the
 // whole follow with the next Tick. The resident buckets are reviewed by the Ticks from
-// then on, some thousands by each: NextWake is in the past until all are.
+// then on, some hundreds by each: NextWake is in the past until all are.
 func (m *Machine) SetPolicy(now time.Time, doc *policy.Document) { m.ChangePolicy(now, doc, nil, nil) }
 
 // ChangePolicy is SetPolicy for who has compared the document with the one before:
@@ -109,7 +105,7 @@ func (m *Machine) reviewSome(now time.Time) {
 	if m.review == 0 {
 		return
 	}
-	for range min(m.review, reviewChunk) {
+	for m.review > 0 && spend(&m.left.reviews) {
 		m.review--
 		if b := m.all[m.review]; m.reach == nil || m.reach.Has(b.cell) || b.waitsForUnit() {
 			m.reviewBucket(now, b)
@@ -181,6 +177,7 @@ func (m *Machine) relevel(b *bucket) {
 	}
 	b.level = level
 	for c := b.first; c != nil; c = c.sibling {
+		c.g.recall(c)
 		c.eachEntry(func(s *readyset.Set[*cursor], e *readyset.Entry[*cursor]) {
 			s.SetLevel(e, readyset.Level(level))
 		})

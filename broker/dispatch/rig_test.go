@@ -143,7 +143,9 @@ func (r *rig) pull(g GroupID, client string, most int) []Item {
 	r.t.Helper()
 	before := len(r.got)
 	w := r.poll(g, client, most)
-	r.turn()
+	for r.turn(); r.m.unfinished; {
+		r.turn() // as the owner loop does: at once
+	}
 	r.m.CancelPull(w)
 	return append([]Item(nil), r.got[before:]...)
 }

@@ -189,6 +189,9 @@ func (m *Machine) addName(mb *member, name string) {
 	if l == nil {
 		l = &link{name: name}
 		mb.g.links[name] = l
+		if len(mb.g.links) == 1 {
+			mb.g.openAll() // from now on not every reader reads every bucket
+		}
 		if b := m.byName[name]; b != nil {
 			c := b.cursor(mb.g.cfg.ID)
 			c.link, l.cursor = l, c

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
@@ -176,6 +177,30 @@ func (a *account) fits(now time.Time, c Cost) (Gate, bool) {
 		}
 	}
 	return Gate{}, true
+}
+
+// roomUnknown is how many messages may go at a time of which a limit counts something that only their charge tells.
+const roomUnknown = 8
+
+// Room is how many requests a cell or a row has room for at now, if each counts for one: at least one, and math.MaxInt if no limit
+// counts them. Of limits of tokens and bytes it is a guess.
+func (l *Ledger) Room(now time.Time, t suspend.Target) int {
+	l.observe(now)
+	a := l.find(t)
+	if a == nil || a.res == nil || a.res.gen != l.gen {
+		return math.MaxInt
+	}
+	room := int64(math.MaxInt)
+	for i, m := range a.meters {
+		switch a.res.enforced[i].kind {
+		case kindRate, kindWindow, kindQuota, kindObserved, kindInFlight, kindAdaptive:
+			used, most := m.used(now, int64(a.running))
+			room = min(room, most-used)
+		default:
+			room = min(room, roomUnknown)
+		}
+	}
+	return int(max(room, 1))
 }
 
 // Wide calls f with the state of the column, the level and the whole that a place belongs to, and arms the timers of those

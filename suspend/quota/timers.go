@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"math"
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
@@ -10,8 +11,16 @@ import (
 // Due returns one target that has to be looked at again at now; false if there is none. What waits at a cell or a row is to be
 // asked anew; of a wider one the caller learns by Look whether it is open.
 func (l *Ledger) Due(now time.Time) (suspend.Target, bool) {
+	most := math.MaxInt
+	return l.DueWithin(now, &most)
+}
+
+// DueWithin is Due for a caller that may not look at more than so many accounts: left is less by those that it looked at, and
+// with none left it returns false, though Next may be in the past.
+func (l *Ledger) DueWithin(now time.Time, left *int) (suspend.Target, bool) {
 	l.observe(now)
-	for len(l.again) > 0 {
+	for len(l.again) > 0 && *left > 0 {
+		*left--
 		a := l.again[0]
 		l.again = l.again[1:]
 		a.again = false
@@ -19,8 +28,11 @@ func (l *Ledger) Due(now time.Time) (suspend.Target, bool) {
 			return a.target(), true
 		}
 	}
-	l.again = nil
-	for {
+	if len(l.again) == 0 {
+		l.again = nil
+	}
+	for *left > 0 {
+		*left--
 		it := l.gates.PopDue(now)
 		if it == nil {
 			break
@@ -56,6 +68,10 @@ func (l *Ledger) opens(now time.Time, a *account) bool {
 	l.retire(now, a)
 	return true
 }
+
+// Pending reports whether columns, levels or the whole have to be looked at, as a policy or a signal has changed: until they came out
+// of Due, one may be open that has to be closed.
+func (l *Ledger) Pending() bool { return len(l.again) > 0 }
 
 // Next is the instant at which Due will have something; false if nothing waits for an instant.
 func (l *Ledger) Next() (time.Time, bool) {
