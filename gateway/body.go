@@ -7,26 +7,67 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"unicode/utf8"
 )
 
+const (
+	// bodyFirst is what is set aside for a body before its first byte has come.
+	bodyFirst = 4 << 10
+	// bodyStep is how much of a body must arrive in the time for one.
+	bodyStep = 64 << 10
+)
+
 // readBody reads the whole body, up to most bytes. It must be read to its end before the wait begins: net/http sees a
-// caller leave only after that.
-func readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
+// caller leave only after that. hold is asked before memory is taken, which grows with what has come; extend gives the next
+// step of the body its time.
+func readBody(w http.ResponseWriter, r *http.Request, most int64, hold func(int64) error, extend func()) ([]byte, error) {
 	if r.ContentLength > most {
 		return nil, refuse(errTooLarge, "", "the body has %d bytes, at most %d are taken", r.ContentLength, most)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	limit := most
+	if r.ContentLength >= 0 {
+		limit = r.ContentLength
+	}
+	var body []byte
+	var held int64
+	from := http.MaxBytesReader(w, r.Body, most)
+	extend()
+	for step := 0; ; {
+		if have := int64(len(body)); have >= held && held < limit {
+			grown := min(max(2*held, have+bodyFirst), limit)
+			if err := hold(grown - held); err != nil {
+				return nil, err
+			}
+			held = grown
+		}
+		// Some bytes more: the end of a body shows in a read of its own.
+		end := max(int(held), len(body)) + bytes.MinRead
+		body = slices.Grow(body, end-len(body))
+		n, err := from.Read(body[len(body):end])
+		body = body[:len(body)+n]
+		if err != nil {
+			return body, bodyError(err, most)
+		}
+		if step += n; step >= bodyStep {
+			step = 0
+			extend()
+		}
+	}
+}
+
+// bodyError is what the end of a body means to the caller; nil if the body is whole.
+func bodyError(err error, most int64) error {
 	var over *http.MaxBytesError
 	switch {
-	case err == nil:
-		return body, nil
+	case errors.Is(err, io.EOF):
+		return nil
 	case errors.As(err, &over):
-		return nil, refuse(errTooLarge, "", "the body has more than the %d bytes that are taken", most)
+		return refuse(errTooLarge, "", "the body has more than the %d bytes that are taken", most)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, errSlowBody
+		return errSlowBody
 	default:
-		return nil, errCallerGone
+		return errCallerGone
 	}
 }
 

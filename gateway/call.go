@@ -39,7 +39,8 @@ type call struct {
 	queued  time.Time // the request went into a bucket; zero: it did not
 	begun   time.Time // a worker took it; zero: none has
 
-	held int64 // bytes set aside for the body
+	held    int64 // bytes of the body that count in shares
+	hasBody bool  // the body was read to its end
 
 	wrote  bool // the header is out
 	events bool // what is being written is an event stream
@@ -64,40 +65,54 @@ func (g *Gateway) newCall(w http.ResponseWriter, r *http.Request, route string) 
 // newID has 130 random bits, so that ids neither meet nor can be guessed; all of it fits into a NATS subject.
 func newID() string { return "req_" + strings.ToLower(rand.Text()) }
 
-// body reads the request's body within its time. Its bytes stay set aside until release.
+// body reads the request's body. Its first bytes, and each bodyStep more, must arrive within Options.BodyTimeout. They are
+// counted as they come, and count until release.
 func (c *call) body() ([]byte, error) {
-	if err := c.reserve(); err != nil {
-		return nil, err
-	}
 	// The deadline must be gone before the wait: net/http reads on in the background to see the caller leave, and takes a
 	// time-out there for just that. It clears the deadline itself at a body's end, but an empty body has none. A writer
 	// without deadlines (tests) is read without.
-	bounded := c.rc.SetReadDeadline(time.Now().Add(c.g.opts.BodyTimeout)) == nil
-	body, err := readBody(c.w, c.r, c.g.opts.MaxBodyBytes)
-	if bounded {
-		if clearErr := c.rc.SetReadDeadline(time.Time{}); err == nil && clearErr != nil {
+	bounded := true
+	extend := func() { bounded = c.rc.SetReadDeadline(time.Now().Add(c.g.opts.BodyTimeout)) == nil }
+	body, err := readBody(c.w, c.r, c.g.opts.MaxBodyBytes, c.hold, extend)
+	if err == nil {
+		c.hasBody = true
+		if bounded && c.rc.SetReadDeadline(time.Time{}) != nil {
 			return nil, errCallerGone
 		}
+	}
+	if errors.Is(err, errSlowBody) {
+		c.g.metrics.SlowBodies.Add(1)
 	}
 	return body, err
 }
 
-// reserve sets memory aside for the body: as much as it says it has, or may have if it does not say.
-func (c *call) reserve() error {
-	c.held = c.g.opts.MaxBodyBytes
-	if n := c.r.ContentLength; n >= 0 && n < c.held {
-		c.held = n
+// hold counts n more bytes of the body.
+func (c *call) hold(n int64) error {
+	err := c.g.shares.take(c.user, holding{bytes: n})
+	if err != nil {
+		c.g.metrics.Shared.Add(shared(err))
+		return err
 	}
-	if most := c.g.opts.MaxBufferBytes; c.g.buffered.Add(c.held) > most {
-		return after(errBusy, time.Second, "the gateway holds %d bytes of bodies, its maximum", most)
-	}
+	c.held += n
 	return nil
 }
 
-// release gives the memory back. It may be called more than once.
+// release gives the body's bytes back. It may be called more than once.
 func (c *call) release() {
-	c.g.buffered.Add(-c.held)
+	c.g.shares.give(c.user, holding{bytes: c.held})
 	c.held = 0
+}
+
+// unreadMax is how long the rest of a body may take that no handler has read: net/http reads it before an answer goes out, to
+// use the connection again.
+const unreadMax = time.Second
+
+// boundUnread gives a body that was not read its time. Without it a caller without a key could hold a connection, and the
+// request on it, for ever.
+func (c *call) boundUnread() {
+	if !c.hasBody && c.r.ContentLength != 0 {
+		_ = c.rc.SetReadDeadline(time.Now().Add(unreadMax)) // not supported in tests without a connection
+	}
 }
 
 // queueTime is how long the request was in its bucket, so far if no worker has it.
@@ -131,6 +146,7 @@ func (c *call) head(status int) {
 	c.w.Header().Set(headerQueueTime, strconv.FormatInt(c.queueTime(now).Milliseconds(), 10))
 	c.quota.write(c.w.Header(), now)
 	c.extend(now)
+	c.boundUnread()
 	c.wrote, c.status = true, status
 	c.w.WriteHeader(status)
 }

@@ -21,6 +21,11 @@
 //	identify ─▶ read and check ─▶ admit ─▶ open reply stream ─▶ send ─▶ wait ─▶ answer
 //	   401          400 404 413      429           503         429 503    504
 //
+// A request without a known key holds nothing that others need: its connection is one of a bounded number, and the rest of
+// its body is not waited for. With a key it counts in the share of its user, and its body as it arrives, from the first
+// byte until the broker has it: 429 if the user has as much under way as one user may (see shares), 503 if the gateway is
+// full, 408 if the body is slower than [Options] allow.
+//
 // From "send" on a request is in the broker, and whatever ends the wait before the answer (the caller leaves, its
 // deadline passes, the gateway stops) takes it out again: recalled from its bucket while it is queued, cancelled over
 // NATS when a worker has it.
@@ -95,6 +100,9 @@
 // With "stream": true nothing is sent until the model's own status is known or the first keep-alive is due, so a refusal
 // keeps its HTTP status. Whole events only are passed on; if the answer breaks off, the caller gets the whole events, then one error event
 // (data: {"error":{…}}), and no [DONE].
+//
+// A model is read only as fast as its caller reads (see consumer/reply). A caller that takes nothing of its answer for
+// Options.WriteTimeout is cut, and its request cancelled; one that reads slowly gets everything.
 //
 // # Asynchronous requests
 //

@@ -23,7 +23,8 @@ type Gateway struct {
 	metrics   Metrics
 	seed      maphash.Seed // of callers' hashes; immutable after New
 	heldBack  atomic.Int64 // bytes of answers that relays hold back
-	buffered  atomic.Int64 // bytes set aside for bodies that the broker does not have yet
+	shares    *shares
+	strangers *strangers
 
 	// draining ends when the gateway begins to stop: what is still queued is given up. ended ends when the grace of
 	// running requests is over.
@@ -50,6 +51,8 @@ func New(opts Options) (*Gateway, error) {
 		inbox:     inbox,
 		canceller: reply.NewCanceller(opts.NATS, 0),
 		seed:      maphash.MakeSeed(),
+		shares:    newShares(opts),
+		strangers: newStrangers(opts.MaxStrangers),
 	}
 	g.admission = newAdmission(&g.metrics, opts.Logger, windows)
 	g.draining, g.startDrain = context.WithCancelCause(context.Background())

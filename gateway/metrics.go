@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,8 @@ type Metrics struct {
 	Recalled   atomic.Int64 // taken out of their bucket again
 	Cancelled  atomic.Int64 // cancelled at a worker, or on their way to it
 	Broken     atomic.Int64 // answers that broke off after their first byte
+	SlowBodies atomic.Int64 // requests whose body arrived too slowly
+	Shared     atomic.Int64 // of the refused: because their user holds as much as one user may
 	Unread     atomic.Int64 // callers whose connection was cut because they read nothing for WriteTimeout
 
 	WouldRefuse atomic.Int64 // let in, though a shadow rule would have refused them; each request once
@@ -65,12 +68,32 @@ type noObserver struct{}
 func (noObserver) Request(string, string, int, time.Duration) {}
 func (noObserver) QueueTime(time.Duration)                    {}
 
+// shared is 1 for a refusal by the share of a user.
+func shared(err error) int64 {
+	if errors.Is(err, errShare) {
+		return 1
+	}
+	return 0
+}
+
 // Stats is the present size of things.
 type Stats struct {
 	Cells    int   // cells that are remembered
 	Accounts int   // windows of which something is used
 	Queued   int64 // requests of this gateway that wait in buckets, as far as it knows
 	Streams  int   // open reply streams
+}
+
+// Callers is what callers hold of the gateway at present.
+type Callers struct {
+	BodyBytes int64 // of bodies, from their arrival until the broker has them
+	Strangers int64 // connections of which no request has shown a known key
+	Dropped   int64 // strangers whose connection was closed to make room, since New
+}
+
+// Callers returns what callers hold of the gateway at present.
+func (g *Gateway) Callers() Callers {
+	return Callers{BodyBytes: g.shares.held().bytes, Strangers: g.strangers.len(), Dropped: g.strangers.dropped.Load()}
 }
 
 // Answers is the present size of the answers under way.

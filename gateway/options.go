@@ -61,7 +61,8 @@ type Options struct {
 	// StallTimeout is how long an answer that has begun may pause. It must be longer than what the pool allows a model, which
 	// knows better; it is for answers whose worker is gone. Default 5 min.
 	StallTimeout time.Duration
-	// BodyTimeout is how long a body may take to arrive. Default 30 s.
+	// BodyTimeout is how long the first 64 KiB of a body may take to arrive, and each 64 KiB more. A slower body ends with
+	// 408. Default 10 s, which is 6.4 KiB/s.
 	BodyTimeout time.Duration
 	// WriteTimeout is how long one write to a caller may block. Default 30 s.
 	WriteTimeout time.Duration
@@ -74,10 +75,15 @@ type Options struct {
 	StopNow <-chan struct{}
 	// MaxBodyBytes bounds a body. Default 4,032 KiB, the broker's own bound.
 	MaxBodyBytes int64
-	// MaxBufferBytes bounds the bodies held at once, each from its arrival until the broker has it. Default 512 MiB.
+	// MaxBufferBytes bounds the bodies held at once, each byte from its arrival until the broker has the body; one user
+	// may hold no more of it than is free. Default 512 MiB.
 	MaxBufferBytes int64
-	// MaxActive bounds the requests held at once. Default 65,536.
+	// MaxActive bounds the requests with a known key held at once; one user may hold no more of it than is free, so one
+	// user alone half. Default 65,536.
 	MaxActive int
+	// MaxStrangers bounds the connections of which no request has shown a known key; the oldest is closed to make room.
+	// Default 4,096.
+	MaxStrangers int
 
 	// Observer receives the durations that histograms are made of. Nil: none.
 	Observer Observer
@@ -145,7 +151,7 @@ func (o *Options) fillBounds() (errs []error) {
 	bound("max_timeout", &o.MaxTimeout, 24*time.Hour)
 	bound("keep_alive", &o.KeepAlive, 15*time.Second)
 	bound("stall_timeout", &o.StallTimeout, 5*time.Minute)
-	bound("body_timeout", &o.BodyTimeout, 30*time.Second)
+	bound("body_timeout", &o.BodyTimeout, 10*time.Second)
 	bound("write_timeout", &o.WriteTimeout, 30*time.Second)
 	bound("send_timeout", &o.SendTimeout, 5*time.Second)
 	if o.DefaultTimeout > o.MaxTimeout || o.AsyncTimeout > o.MaxTimeout {
@@ -163,8 +169,11 @@ func (o *Options) fillBounds() (errs []error) {
 	if o.MaxActive == 0 {
 		o.MaxActive = 1 << 16
 	}
-	if o.MaxBodyBytes < 1 || o.MaxActive < 1 {
-		errs = append(errs, errors.New("max_body_bytes, max_active: want 1 or more"))
+	if o.MaxStrangers == 0 {
+		o.MaxStrangers = 4096
+	}
+	if o.MaxBodyBytes < 1 || o.MaxActive < 1 || o.MaxStrangers < 1 {
+		errs = append(errs, errors.New("max_body_bytes, max_active, max_strangers: want 1 or more"))
 	}
 	if o.MaxBufferBytes < o.MaxBodyBytes {
 		errs = append(errs, fmt.Errorf("max_buffer_bytes: less than max_body_bytes, %d", o.MaxBodyBytes))

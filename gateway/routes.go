@@ -40,10 +40,10 @@ func (g *Gateway) routes() *http.ServeMux {
 func (g *Gateway) handle(route string, m methods) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := g.newCall(w, r, route)
-		active := g.metrics.Active.Add(1)
+		g.metrics.Active.Add(1)
 		defer g.metrics.Active.Add(-1)
 		defer c.release()
-		if err := g.serve(c, m, active); err != nil {
+		if err := g.serve(c, m); err != nil {
 			c.refuse(err)
 		}
 		g.opts.Observer.Request(route, c.code, c.status, time.Since(c.arrived))
@@ -53,7 +53,8 @@ func (g *Gateway) handle(route string, m methods) http.HandlerFunc {
 	}
 }
 
-func (g *Gateway) serve(c *call, m methods, active int64) error {
+// serve checks what does not depend on the URL. A request without a known key holds nothing of what is shared.
+func (g *Gateway) serve(c *call, m methods) error {
 	if m == nil {
 		return refuse(errRoute, "", "no such URL: %s %s", c.r.Method, clip(c.r.URL.Path))
 	}
@@ -66,15 +67,18 @@ func (g *Gateway) serve(c *call, m methods, active int64) error {
 		c.w.Header().Set("Allow", m.allow())
 		return refuse(errMethod, "", "%s is not a method of this URL", clip(c.r.Method))
 	}
-	if active > int64(g.opts.MaxActive) {
-		return after(errBusy, time.Second, "the gateway holds %d requests, its maximum", g.opts.MaxActive)
-	}
 	owner, err := identify(g.opts.Keys, c.r.Header)
 	if err != nil {
 		return err
 	}
 	c.user, c.key = owner.User, owner.Key
+	showedKey(c.r.Context())
 	c.caller = callerOf(g.seed, c.user, c.r.RemoteAddr)
+	if err := g.shares.take(c.user, holding{requests: 1}); err != nil {
+		g.metrics.Shared.Add(shared(err))
+		return err
+	}
+	defer g.shares.give(c.user, holding{requests: 1})
 	return h(c)
 }
 

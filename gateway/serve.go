@@ -44,10 +44,11 @@ func (g *Gateway) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: headerReadMax,
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytes,
+		ConnContext:       withConn,
 		ErrorLog:          slog.NewLogLogger(g.opts.Logger.Handler(), slog.LevelWarn),
 	}
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(boundedListener{ln}) }() // ends at the latest with srv.Close below
+	go func() { failed <- srv.Serve(listener{ln, g.strangers}) }() // ends at the latest with srv.Close below
 	select {
 	case err := <-failed: // the listener broke: nobody can come any more
 		g.startDrain(errStopping)

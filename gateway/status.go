@@ -19,6 +19,7 @@ var (
 	errTimeoutValue = errors.New("X-Request-Timeout is not allowed")
 	errTooLarge     = errors.New("the body is too large")
 	errSlowBody     = errors.New("the body did not arrive in time")
+	errShare        = errors.New("the user has as much under way as one user may have")
 	errModelUnknown = errors.New("no such model")
 	errRoute        = errors.New("no such URL")
 	errMethod       = errors.New("the URL does not have this method")
@@ -68,6 +69,7 @@ var statusTable = [...]status{
 	{errTimeoutValue, http.StatusBadRequest, typeInvalid, "invalid_request_timeout"},
 	{errTooLarge, http.StatusRequestEntityTooLarge, typeInvalid, "request_too_large"},
 	{errSlowBody, http.StatusRequestTimeout, typeInvalid, "request_body_timeout"},
+	{errShare, http.StatusTooManyRequests, typeRate, "user_share_exceeded"},
 	{errModelUnknown, http.StatusNotFound, typeInvalid, "model_not_found"},
 	{errRoute, http.StatusNotFound, typeInvalid, "unknown_url"},
 	{errMethod, http.StatusMethodNotAllowed, typeInvalid, "method_not_allowed"},

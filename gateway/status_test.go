@@ -42,6 +42,7 @@ func TestStatusTable(t *testing.T) {
 		{errTimeoutValue, 400, "invalid_request_error", "invalid_request_timeout"},
 		{errTooLarge, 413, "invalid_request_error", "request_too_large"},
 		{errSlowBody, 408, "invalid_request_error", "request_body_timeout"},
+		{errShare, 429, "rate_limit_error", "user_share_exceeded"},
 		{errModelUnknown, 404, "invalid_request_error", "model_not_found"},
 		{errRoute, 404, "invalid_request_error", "unknown_url"},
 		{errMethod, 405, "invalid_request_error", "method_not_allowed"},

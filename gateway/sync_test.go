@@ -337,7 +337,7 @@ func TestBodiesAreBounded(t *testing.T) {
 	if status := receive(t, slow, "no answer"); status != 200 {
 		t.Errorf("status %d", status)
 	}
-	if n := r.g.buffered.Load(); n != 0 {
+	if n := r.g.shares.held().bytes; n != 0 {
 		t.Errorf("%d bytes are still counted", n)
 	}
 }

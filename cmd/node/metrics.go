@@ -58,6 +58,9 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"recalled_total", "Requests taken out of their bucket again.", m.Recalled.Load},
 		{"cancelled_total", "Requests cancelled at a worker or on their way to it.", m.Cancelled.Load},
 		{"broken_total", "Answers that broke off after their first byte.", m.Broken.Load},
+		{"slow_bodies_total", "Requests whose body arrived too slowly.", m.SlowBodies.Load},
+		{"refused_share_total", "Of the refused: because their user holds as much as one user may.", m.Shared.Load},
+		{"strangers_dropped_total", "Connections closed to make room before a request on them showed a known key.", func() int64 { return g.Callers().Dropped }},
 		{"unread_total", "Callers cut because they read nothing of their answer for the write timeout.", m.Unread.Load},
 		{"slow_answers_total", "Answers that failed because their caller was slower than the gateway's buffers allow.", func() int64 { return g.Answers().Slow }},
 		{"refused_full_total", "Of the refused: by a full bucket.", m.Full.Load},
@@ -74,6 +77,8 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"window_accounts", "Windows of which something is used.", func() int64 { return int64(g.Stats().Accounts) }},
 		{"queued_requests", "Requests of this gateway that wait in buckets.", func() int64 { return g.Stats().Queued }},
 		{"reply_streams", "Reply streams that are open.", func() int64 { return int64(g.Stats().Streams) }},
+		{"body_bytes", "Bytes of bodies that the broker does not have yet.", func() int64 { return g.Callers().BodyBytes }},
+		{"strangers", "Connections of which no request has shown a known key.", func() int64 { return g.Callers().Strangers }},
 		{"answer_bytes", "Bytes of answers that wait for their callers.", func() int64 { return g.Answers().Held }},
 		{"link_bytes", "Bytes of answers that may be on their way from NATS; falls when that link is slow.", func() int64 { return g.Answers().LinkBytes }},
 	})
