@@ -82,6 +82,12 @@ func (j *job) turn() mq.Verdict {
 			Status: http.StatusBadGateway, Code: "attempts_exhausted", Message: "the request was tried too often",
 		}, fmt.Errorf("attempt %d, at most %d", j.m.Attempt, j.p.opts.Attempts))
 	}
+	leave, hold := j.p.shares.enter(time.Now(), j.cell, int64(len(j.m.Body)))
+	if leave == nil {
+		j.p.opts.Metrics.Full.Add(1)
+		return j.suspend(hold)
+	}
+	defer leave()
 	free, v, ok := j.decide()
 	if !ok {
 		return v

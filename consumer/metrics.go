@@ -16,7 +16,7 @@ type Metrics struct {
 	Answered  atomic.Int64 // the caller has a 2xx
 	Refused   atomic.Int64 // the caller has the upstream's 4xx
 	Limited   atomic.Int64 // suspended by a limit of the policy
-	Full      atomic.Int64 // suspended because the model is at its concurrency
+	Full      atomic.Int64 // suspended because the model is at its concurrency, or it or the user holds its share of the pool
 	Busy      atomic.Int64 // suspended by a Retry-After of the upstream
 	Returned  atomic.Int64 // given back because the pool stops, or a store is away
 	Retried   atomic.Int64 // failed, comes again

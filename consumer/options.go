@@ -28,6 +28,14 @@ type Options struct {
 	// Store takes the answers of asynchronous requests. Nil means that they are dropped.
 	Store *reply.Store
 
+	// Workers is how many messages the Consumer has with its handler at once. 0: not known, and then there are no shares.
+	Workers int
+	// Share is the largest part of Workers, in percent, that the requests of one model, or of one user, may hold when no
+	// others run; with more of them that hold much each gets less, see shares. 100 is no bound but Workers. Default 50.
+	Share int
+	// BodyBytes bounds the bodies of the requests that run; one always may. Default 512 MiB. Not used without Workers.
+	BodyBytes int64
+
 	// Cost is how many requests a message counts as. Nil means what its sender stamped on it, else 1.
 	Cost func(*mq.Message) int64
 	// Concurrency is the number of requests of a model that run at the same time in this pool; 0 means no bound but the
@@ -68,6 +76,21 @@ func (o *Options) fill() error {
 	}
 	if o.Concurrency == nil {
 		o.Concurrency = func(string) int { return 0 }
+	}
+	if o.Workers < 0 {
+		errs = append(errs, fmt.Errorf("workers: %d is negative", o.Workers))
+	}
+	if o.Share == 0 {
+		o.Share = 50
+	}
+	if o.Share < 1 || o.Share > 100 {
+		errs = append(errs, fmt.Errorf("share: %d is not between 1 and 100 percent", o.Share))
+	}
+	if o.BodyBytes == 0 {
+		o.BodyBytes = 512 << 20
+	}
+	if o.BodyBytes < 0 {
+		errs = append(errs, fmt.Errorf("body_bytes: %d is negative", o.BodyBytes))
 	}
 	if o.Attempts == 0 {
 		o.Attempts = 3

@@ -32,6 +32,7 @@ type Pool struct {
 	opts    Options
 	limiter *limiter
 	slots   *modelSlots
+	shares  *shares
 	cancels *reply.Cancels // nil without NATS; set by Run before the first message
 	endings *reply.Endings // as cancels
 	callers *reply.Callers // as cancels
@@ -52,6 +53,7 @@ func New(opts Options) (*Pool, error) {
 		opts:    opts,
 		limiter: newLimiter(opts.Policy, opts.Consumer.SuspendStep()),
 		slots:   newModelSlots(),
+		shares:  newShares(opts.Workers, opts.Share, opts.BodyBytes),
 	}, nil
 }
 
@@ -79,6 +81,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	p.stopping = stopping
 	var sweeper sync.WaitGroup
 	sweeper.Go(func() { p.limiter.sweep(stopping) })
+	sweeper.Go(func() { p.shares.sweep(stopping) })
 	defer sweeper.Wait()
 	defer stop()
 	if err := p.opts.Consumer.Run(ctx, p.handle); err != nil {

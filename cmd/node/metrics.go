@@ -154,7 +154,7 @@ func registerPool(r prometheus.Registerer, m *consumer.Metrics) {
 		{"answered_total", "Requests whose caller has a 2xx.", m.Answered.Load},
 		{"refused_total", "Requests whose caller has the upstream's 4xx.", m.Refused.Load},
 		{"limited_total", "Messages suspended by a limit of the policy.", m.Limited.Load},
-		{"full_total", "Messages suspended because their model is at its concurrency.", m.Full.Load},
+		{"full_total", "Messages suspended because their model is at its concurrency, or it or their user holds its share of the workers.", m.Full.Load},
 		{"busy_total", "Messages suspended by a Retry-After of the upstream.", m.Busy.Load},
 		{"returned_total", "Messages given back because the pool stops.", m.Returned.Load},
 		{"retried_total", "Requests that failed and come again.", m.Retried.Load},

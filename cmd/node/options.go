@@ -121,8 +121,12 @@ type Options struct {
 	// is cut and its request cancelled.
 	WriteTimeout time.Duration `mapstructure:"write-timeout"`
 
-	// Workers is how many requests the pool runs at once.
+	// Workers is how many requests the pool runs at once. A worker that has nothing to
+	// do costs nothing; one that runs a request costs its connection and about 90 KiB.
 	Workers int `mapstructure:"workers"`
+	// Share is the largest part of Workers, in percent, that one model's or one user's
+	// requests may hold while no others run. 100 is no bound.
+	Share int `mapstructure:"share"`
 	// Adapter is AdapterStubs or AdapterOfficial: how pool and gateway speak to the
 	// broker.
 	Adapter string `mapstructure:"adapter"`
@@ -253,7 +257,8 @@ func Defaults() Options {
 		MaxTimeout:     24 * time.Hour,
 		KeepAlive:      15 * time.Second,
 		WriteTimeout:   30 * time.Second,
-		Workers:        64,
+		Workers:        4096,
+		Share:          50,
 		Adapter:        AdapterStubs,
 		Invisible:      30 * time.Second,
 		Attempts:       3,

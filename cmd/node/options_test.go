@@ -62,6 +62,7 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{"keep-alive", func(o *node.Options) { o.KeepAlive = 0 }},
 		{"write-timeout", func(o *node.Options) { o.WriteTimeout = 0 }},
 		{"workers", func(o *node.Options) { o.Workers = 0 }},
+		{"share", func(o *node.Options) { o.Share = 101 }},
 		{"invisible", func(o *node.Options) { o.Invisible = time.Millisecond }},
 		{"attempts", func(o *node.Options) { o.Attempts = 0 }},
 		{"backoff-max", func(o *node.Options) { o.BackoffMax = time.Millisecond }},

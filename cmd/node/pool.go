@@ -30,6 +30,7 @@ func (n *Node) startPool(ctx context.Context, s *steering) error {
 	metrics := new(consumer.Metrics)
 	pool, err := consumer.New(consumer.Options{
 		Consumer: from, Downstream: router, Policy: s.policy.Current, NATS: n.nats, Store: requests, Concurrency: n.concurrency(),
+		Workers: n.opts.Workers, Share: n.opts.Share,
 		Attempts: n.opts.Attempts, BackoffMin: n.opts.BackoffMin, BackoffMax: n.opts.BackoffMax,
 		Metrics: metrics, Observer: newPoolObserver(n.registry), Logger: n.log.With("part", "pool"),
 	})

@@ -82,6 +82,7 @@ func (o Options) Validate() error {
 	within(&f, "keep-alive", o.KeepAlive, 100*time.Millisecond, time.Hour)
 	within(&f, "write-timeout", o.WriteTimeout, time.Second, time.Hour)
 	within(&f, "workers", o.Workers, 1, maxWorkers)
+	within(&f, "share", o.Share, 1, 100)
 	within(&f, "invisible", o.Invisible, time.Second, 12*time.Hour)
 	within(&f, "attempts", o.Attempts, 1, 1000)
 	within(&f, "backoff-min", o.BackoffMin, time.Millisecond, time.Hour)

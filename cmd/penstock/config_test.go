@@ -63,9 +63,9 @@ func TestPrecedence(t *testing.T) {
 }
 
 func TestFlagAtItsDefaultStillWins(t *testing.T) {
-	s, err := loadWith(t, "workers: 10\n", nil, []string{"--workers", "64"})
-	if err != nil || s.Workers != 64 {
-		t.Errorf("workers %d, error %v; want 64, which was asked for", s.Workers, err)
+	s, err := loadWith(t, "workers: 10\n", nil, []string{"--workers", "4096"})
+	if err != nil || s.Workers != 4096 {
+		t.Errorf("workers %d, error %v; want 4096, which was asked for", s.Workers, err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestConfigFileFromEnvironment(t *testing.T) {
 
 func TestDefaultFileIsRead(t *testing.T) {
 	t.Chdir(t.TempDir())
-	if s, err := loadWith(t, "", nil, nil); err != nil || s.Workers != 64 {
+	if s, err := loadWith(t, "", nil, nil); err != nil || s.Workers != 4096 {
 		t.Fatalf("without a file: workers %d, error %v", s.Workers, err)
 	}
 	if err := os.WriteFile(defaultFile, []byte("workers: 8\n"), 0o600); err != nil {

@@ -73,6 +73,7 @@ func addGatewayFlags(fs *pflag.FlagSet, def node.Options) {
 
 func addPoolFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.Int("workers", def.Workers, "requests that run at once")
+	fs.Int("share", def.Share, "largest `percent` of the workers that one model or one user may hold")
 	fs.Int("attempts", def.Attempts, "attempts at a request that fails at its model")
 	fs.Duration("invisible", def.Invisible, "lease of a running request; it is renewed")
 }
