@@ -171,6 +171,17 @@ func (s *Server) policyStore() (PolicyStore, error) {
 	return s.policy.Live, nil
 }
 
+// readPolicy waits until no other request reads a policy; done must follow. A large one
+// takes hundreds of MiB while it is read. REQUIRES: the body has come, however slowly.
+func (s *Server) readPolicy(ctx context.Context) (done func(), err error) {
+	select {
+	case s.reading <- struct{}{}:
+		return func() { <-s.reading }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func (s *Server) applyPolicy(r *http.Request) (int, any, error) {
 	store, err := s.policyStore()
 	if err != nil {
@@ -180,6 +191,11 @@ func (s *Server) applyPolicy(r *http.Request) (int, any, error) {
 	if err := decodeUpTo(r, &body, maxPolicyBody); err != nil {
 		return 0, nil, err
 	}
+	done, err := s.readPolicy(r.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
 	v, err := store.Apply(r.Context(), live.Change{
 		Text: []byte(body.Text), Author: body.Author, Comment: body.Comment, Expect: body.Expect,
 	})
@@ -230,6 +246,11 @@ func (s *Server) rollbackPolicy(r *http.Request) (int, any, error) {
 	if err := decode(r, &body); err != nil {
 		return 0, nil, err
 	}
+	done, err := s.readPolicy(r.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
 	v, err := store.Rollback(r.Context(), body.Revision, body.Author, body.Comment)
 	return http.StatusOK, versionOf(v, false), err
 }
@@ -244,6 +265,11 @@ func (s *Server) checkPolicy(r *http.Request) (int, any, error) {
 	if err := decodeUpTo(r, &body, maxPolicyBody); err != nil {
 		return 0, nil, err
 	}
+	done, err := s.readPolicy(r.Context())
+	if err != nil {
+		return 0, nil, err
+	}
+	defer done()
 	doc, err := policy.Parse([]byte(body.Text))
 	if err != nil {
 		return 0, nil, inField("text", err)

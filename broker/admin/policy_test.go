@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -234,5 +236,43 @@ func TestRecordStreamsWhatIsDone(t *testing.T) {
 		if code, text := f.do("GET", "/api/v1/record"+path, ""); code != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", path, code, text)
 		}
+	}
+}
+
+// crowded counts how many changes are applied at once.
+type crowded struct {
+	policyMemory
+	inside, most atomic.Int64
+}
+
+func (c *crowded) Apply(_ context.Context, change live.Change) (live.Version, error) {
+	n := c.inside.Add(1)
+	defer c.inside.Add(-1)
+	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+		continue
+	}
+	doc, err := policy.Parse(change.Text)
+	return live.Version{Document: doc}, err
+}
+
+func TestPoliciesAreReadOneAtATime(t *testing.T) {
+	store := &crowded{}
+	f := newPolicyFixture(t, &admin.PolicySource{Current: policy.Empty, Live: store})
+	var rules strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&rules, `\n  - {user: u%d, model: m, rate: 1/s}`, i)
+	}
+	body := `{"author":"x","text":"version: 1\nlimits:` + rules.String() + `"}`
+	var wait sync.WaitGroup
+	for range 8 {
+		wait.Go(func() {
+			if status, answer := f.do("PUT", "/api/v1/policy", body); status != http.StatusOK {
+				t.Errorf("%d %s", status, answer)
+			}
+		})
+	}
+	wait.Wait()
+	if n := store.most.Load(); n != 1 {
+		t.Errorf("%d policies were read at once", n)
 	}
 }

@@ -52,11 +52,14 @@ type Server struct {
 	checks   []Check
 	log      *slog.Logger
 	handler  http.Handler
+	// reading holds a token while a request reads a policy.
+	reading chan struct{}
 }
 
 // New returns the handler.
 func New(opts Options) *Server {
 	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Logger}
+	s.reading = make(chan struct{}, 1)
 	s.alarms = alarmOptions{signals: opts.Signals, token: opts.AlarmToken, sns: newSNSReceiver(opts.SNS), rates: &alarmRates{senders: map[string]*allowance{}}}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -76,12 +76,12 @@ func (p *Policies) read(ctx context.Context) (Version, error) {
 	default:
 		return Version{}, fmt.Errorf("read policy: %w", err)
 	}
-	versions, err := p.History(ctx, 0)
+	versions, err := p.history(ctx, 0)
 	if err != nil {
 		return Version{}, err
 	}
-	for _, v := range versions {
-		if v.Document != nil {
+	for _, v := range versions { // one at a time, and rarely more than two
+		if v.parse() == nil {
 			return v, nil
 		}
 	}
@@ -193,9 +193,17 @@ func (p *Policies) apply(ctx context.Context, c Change, from uint64) (Version, e
 	return v, nil
 }
 
-// History lists versions, the newest first; limit 0 means all that are kept. The Document of one that this program cannot
-// read is nil.
+// History lists versions, the newest first, without Text and Document; limit 0 means all that are kept.
 func (p *Policies) History(ctx context.Context, limit int) ([]Version, error) {
+	versions, err := p.history(ctx, limit)
+	for i := range versions {
+		versions[i].Text = nil
+	}
+	return versions, err
+}
+
+// history lists versions without their Document: to parse all of them for a list would take a thousand times as long.
+func (p *Policies) history(ctx context.Context, limit int) ([]Version, error) {
 	entries, err := p.bucket.kv.History(ctx, policyKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return nil, nil
@@ -212,16 +220,16 @@ func (p *Policies) History(ctx context.Context, limit int) ([]Version, error) {
 		if limit > 0 && len(versions) == limit {
 			break
 		}
-		v, err := decodeVersion(e)
+		v, err := decodeRecord(e)
 		if err != nil {
-			v.Revision, v.Document = e.Revision(), nil
+			v.Revision = e.Revision()
 		}
 		versions = append(versions, v)
 	}
 	return versions, nil
 }
 
-// Get is one version of the history. ErrNoVersion.
+// Get is one version of the history, without its Document. ErrNoVersion.
 func (p *Policies) Get(ctx context.Context, revision uint64) (Version, error) {
 	if revision == 0 { // to NATS, zero is the latest
 		return Version{}, fmt.Errorf("%w: 0", ErrNoVersion)
@@ -233,5 +241,5 @@ func (p *Policies) Get(ctx context.Context, revision uint64) (Version, error) {
 	if err != nil {
 		return Version{}, fmt.Errorf("read policy version %d: %w", revision, err)
 	}
-	return decodeVersion(e)
+	return decodeRecord(e)
 }

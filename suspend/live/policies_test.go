@@ -103,10 +103,13 @@ func TestHistoryAndRollback(t *testing.T) {
 	if err != nil || len(h) != HistoryMax || h[0].Revision != last.Revision || h[HistoryMax-1].Comment != "rate 4" {
 		t.Fatalf("%d versions, first %+v, %v", len(h), h[0], err)
 	}
-	if h, err := p.History(t.Context(), 2); err != nil || len(h) != 2 || h[1].Comment != "rate 66" || h[1].Document.Len() != 1 {
+	if h, err := p.History(t.Context(), 2); err != nil || len(h) != 2 || h[1].Comment != "rate 66" || h[1].Document != nil || h[1].Text != nil {
 		t.Errorf("two: %+v, %v", h, err)
 	}
-	old := h[10]
+	old, err := p.Get(t.Context(), h[10].Revision)
+	if err != nil || len(old.Text) == 0 {
+		t.Fatalf("%+v, %v", old, err)
+	}
 	v, err := p.Rollback(t.Context(), old.Revision, "ops", "too fast")
 	if err != nil || v.From != old.Revision || string(v.Text) != string(old.Text) || v.Revision != last.Revision+1 {
 		t.Fatalf("%+v, %v", v, err)

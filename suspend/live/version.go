@@ -83,16 +83,30 @@ func encodeVersion(v Version) ([]byte, error) {
 	return json.Marshal(record{Text: string(v.Text), Author: v.Author, Comment: v.Comment, At: v.At, From: v.From})
 }
 
-// decodeVersion also parses the text. If only that fails, the rest is returned with the error.
-func decodeVersion(e jetstream.KeyValueEntry) (Version, error) {
+// decodeRecord does not parse the text.
+func decodeRecord(e jetstream.KeyValueEntry) (Version, error) {
 	var r record
 	if err := json.Unmarshal(e.Value(), &r); err != nil {
 		return Version{}, fmt.Errorf("policy version %d: %w", e.Revision(), err)
 	}
-	v := Version{Revision: e.Revision(), At: r.At, Author: r.Author, Comment: r.Comment, From: r.From, Text: []byte(r.Text)}
-	var err error
-	if v.Document, err = policy.Parse(v.Text); err != nil {
-		return v, fmt.Errorf("policy version %d: %w", e.Revision(), err)
+	return Version{Revision: e.Revision(), At: r.At, Author: r.Author, Comment: r.Comment, From: r.From, Text: []byte(r.Text)}, nil
+}
+
+// parse makes the Document of the Text.
+func (v *Version) parse() error {
+	doc, err := policy.Parse(v.Text)
+	if err != nil {
+		return fmt.Errorf("policy version %d: %w", v.Revision, err)
 	}
-	return v, nil
+	v.Document = doc
+	return nil
+}
+
+// decodeVersion also parses the text. If only that fails, the rest is returned with the error.
+func decodeVersion(e jetstream.KeyValueEntry) (Version, error) {
+	v, err := decodeRecord(e)
+	if err == nil {
+		err = v.parse()
+	}
+	return v, err
 }

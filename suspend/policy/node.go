@@ -11,6 +11,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// nodesIn is about how many nodes the tree of a text will have, and no less. A node takes some 200 bytes, of a text that is
+// made for it as little as one and a half: 16 MiB of "[]," would become more than a gigabyte before any rule is looked at.
+// So they are counted by their separators: each opens at most two, a key and its value; a dash opens an item. Most separators
+// open one, so a document of rules is taken to have twice the nodes that it has.
+func nodesIn(text []byte) int {
+	n := 1
+	for _, c := range text {
+		switch c {
+		case ':', '?', ',', '[', '{':
+			n += 2
+		case '-':
+			n++
+		}
+	}
+	return n
+}
+
 // decode reads the one document in data as a tree, which keeps the lines.
 func decode(data []byte) (*yaml.Node, *Fault) {
 	if start := bytes.TrimLeft(data, " \t\r\n"); len(start) > 0 && start[0] == '{' && json.Valid(data) {

@@ -10,7 +10,8 @@ import (
 // Bounds of a document, whatever the number of its files.
 const (
 	MaxBytes   = 16 << 20
-	MaxRules   = 100_000 // entries of each section
+	MaxNodes   = 3_000_000 // keys, values, lists and mappings, as nodesIn estimates them
+	MaxRules   = 100_000   // entries of each section
 	MaxSignals = 1000
 	MaxAlarms  = 1000
 	Version    = 1
@@ -41,8 +42,13 @@ func ParseParts(parts []Part) (*Document, error) {
 	if size > MaxBytes {
 		return nil, &Fault{Key: "document", Reason: fmt.Sprintf("has %d bytes, the limit is %d", size, MaxBytes)}
 	}
+	nodes := 0
 	for _, part := range parts {
 		p.file = part.File
+		if nodes += nodesIn(part.Text); nodes > MaxNodes {
+			p.add(0, "document", fmt.Sprintf("has about %d keys, values, lists and mappings, the limit is %d", nodes, MaxNodes))
+			break
+		}
 		root, fault := decode(part.Text)
 		if fault != nil {
 			p.add(fault.Line, fault.Key, fault.Reason)

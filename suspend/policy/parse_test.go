@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 
 	"github.com/penstockmq/penstock/suspend/limit"
@@ -373,4 +375,55 @@ columns:
 			t.Errorf("%s: asked at %v, want %v", name, c.got, c.want)
 		}
 	}
+}
+
+// TestATextOfTinyNodesIsRefusedBeforeItIsRead: 15 MiB of empty lists became 1.2 GiB.
+func TestATextOfTinyNodesIsRefusedBeforeItIsRead(t *testing.T) {
+	for name, text := range map[string]string{
+		"lists":    "version: 1\nlimits: [" + strings.Repeat("[],", 5<<20) + "]",
+		"dashes":   "version: 1\nlimits:\n" + strings.Repeat("-\n", 7<<20),
+		"mappings": "version: 1\n" + strings.Repeat("a:\n", 5<<20),
+		"JSON":     `{"version": 1, "limits": [` + strings.Repeat("[],", 5<<20) + "[]]}",
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Parse([]byte(text))
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "the limit is 3000000") {
+			t.Errorf("%s: error %.200v, want that there are too many", name, err)
+		}
+		if grown := (after.TotalAlloc - before.TotalAlloc) >> 20; grown > 64 {
+			t.Errorf("%s: %d MiB were allocated for a text of %d MiB", name, grown, len(text)>>20)
+		}
+	}
+	var rules strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&rules, "  - {user: u%d, model: m, rate: 1/s, depth: 5, in_flight: 4, deadline: 5m}\n", i)
+	}
+	if n := nodesIn([]byte(rules.String())); n > MaxNodes {
+		t.Errorf("100,000 rules of six keys count as %d nodes, which is over the limit", n)
+	}
+}
+
+// TestNodesAreNotUndercounted: whatever the text, its tree has no more nodes than were counted.
+func TestNodesAreNotUndercounted(t *testing.T) {
+	piece := rapid.SampledFrom([]string{"a", "1", ": ", ":", ", ", ",", "[", "]", "{", "}", "- ", "-", "? ", "\n", "\n  ", " ", "'x'", "|\n ", "# c", "!t ", "~"})
+	rapid.Check(t, func(t *rapid.T) {
+		text := []byte(strings.Join(rapid.SliceOfN(piece, 0, 40).Draw(t, "pieces"), ""))
+		root, fault := decode(text)
+		if fault != nil {
+			return
+		}
+		if got, most := treeSize(root), nodesIn(text); got > most {
+			t.Fatalf("%q has %d nodes, counted as %d", text, got, most)
+		}
+	})
+}
+
+func treeSize(n *yaml.Node) int {
+	size := 1
+	for _, c := range n.Content {
+		size += treeSize(c)
+	}
+	return size
 }
