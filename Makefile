@@ -21,6 +21,9 @@ FUZZTIME ?= 20s
 BENCHTIME ?= 1s
 COUNT ?= 1
 DEMO_FLAGS ?=
+# Of make chaos; seed 0 is a random one, which is printed.
+DURATION ?= 10m
+SEED ?= 0
 
 GOTEST := $(GO) test -race -p $(P) -timeout $(TIMEOUT)
 
@@ -47,6 +50,10 @@ test-invariants: ## check the invariants of the pure packages after every event
 .PHONY: test-crash
 test-crash: ## run what kills a process or loses power
 	$(GOTEST) -count=1 -run 'Crash|Kill|Power|Outlive|C121' ./broker/... ./test/...
+
+.PHONY: chaos
+chaos: ## kill, stop, stall and damage a running penstock for DURATION; SEED=N repeats the faults of a run
+	$(GO) test -count=1 -v -timeout 0 -run '^TestLong$$' ./test/chaos -chaos.duration=$(DURATION) -chaos.seed=$(SEED)
 
 .PHONY: test-clients
 test-clients: ## run the official RocketMQ client and the OpenAI SDK against Penstock
