@@ -16,6 +16,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -52,6 +53,9 @@ type Broker struct {
 
 	// steering is the policy and the signals in force; it has its own lock.
 	steering steering
+
+	// waiting are the bytes of sends on their way, see Options.MaxEventBytes.
+	waiting atomic.Int64
 
 	// redriving serialises Redrive.
 	redriving sync.Mutex

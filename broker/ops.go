@@ -251,7 +251,7 @@ func (b *Broker) Redrive(ctx context.Context, group string, seqs []uint64) (Redr
 		if err != nil {
 			return done, fmt.Errorf("dead letter %d: %w", seq, err)
 		}
-		if err := g.owner.call(ctx, &redriveCommand{sendCommand: c, group: g.id, seq: seq}); err != nil {
+		if err := b.callSend(ctx, g.owner, c, &redriveCommand{sendCommand: c, group: g.id, seq: seq}); err != nil {
 			return done, fmt.Errorf("dead letter %d: %w", seq, err)
 		}
 		done.Sent++

@@ -49,6 +49,9 @@ type Options struct {
 	// MaxEvents bounds the events that wait for an owner loop; more are refused
 	// with ErrBusy. Default 65,536.
 	MaxEvents int
+	// MaxEventBytes bounds the messages of sends that wait for an owner loop or for the
+	// disk, of all parent topics together; more are refused with ErrBusy. Default 256 MiB.
+	MaxEventBytes int64
 	// MaxDeadLetters bounds the dead letters kept for a group; the oldest goes
 	// first. Default 1,000,000.
 	MaxDeadLetters int
@@ -165,6 +168,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.TailCacheBytes, 64<<20)
 	setDefault(&o.MaxBodyBytes, DefaultMaxBodyBytes)
 	setDefault(&o.MaxEvents, 65536)
+	setDefault(&o.MaxEventBytes, 256<<20)
 	setDefault(&o.MaxDeadLetters, 1_000_000)
 	setDefault(&o.SweepInterval, time.Second)
 	setDefault(&o.MaxNotices, 65536)
@@ -225,6 +229,7 @@ func (o Options) validate() error {
 		{"tail cache bytes", o.TailCacheBytes},
 		{"max body bytes", int64(o.MaxBodyBytes)},
 		{"max events", int64(o.MaxEvents)},
+		{"max event bytes", o.MaxEventBytes},
 		{"max dead letters", int64(o.MaxDeadLetters)},
 		{"sweep interval", int64(o.SweepInterval)},
 		{"max notices", int64(o.MaxNotices)},

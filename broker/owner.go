@@ -90,6 +90,9 @@ const (
 	// batch that holds wakes it; without the pause what is due would take every place
 	// among the maxTurns, and no command would get in.
 	backlogPause = 10 * time.Millisecond
+	// maxTurnBytes is the size of a batch from which on it takes no more commands. A batch
+	// that outgrows the store's memory tables is written by itself, and stalls the others.
+	maxTurnBytes = 64 << 20
 	// maxSleep bounds how long a step of the wall clock can go unnoticed.
 	maxSleep = time.Second
 )
@@ -207,6 +210,9 @@ func (o *owner) turn(first command) {
 
 func (o *owner) drainCommands(t *turn) {
 	for range maxTurnCommands {
+		if t.batch.Bytes() >= maxTurnBytes {
+			return
+		}
 		select {
 		case c := <-o.commands:
 			c.apply(o, t)

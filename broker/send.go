@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -27,15 +28,66 @@ func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Rece
 	if err != nil {
 		return nil, err
 	}
-	if err := o.call(ctx, c); err != nil {
+	if err := b.callSend(ctx, o, c, c); err != nil {
 		return nil, err
 	}
 	return c.receipts(), nil
 }
 
+// callSend is o.call for a send, or a command that contains one, if it may enter.
+func (b *Broker) callSend(ctx context.Context, o *owner, c *sendCommand, whole waitingCommand) error {
+	if err := c.enter(b); err != nil {
+		b.metrics.SendRefused.Add(int64(len(c.places)))
+		return err
+	}
+	if err := o.send(whole); err != nil {
+		c.leave()
+		return err
+	}
+	err := o.await(ctx, whole.waitFor())
+	select {
+	case <-o.done:
+		c.leave() // it may have been queued behind the loop's end
+	default:
+	}
+	return err
+}
+
+// enter counts a send among those on their way, or refuses it. It is counted until it is
+// complete: queued, in a batch that is built, and in one that waits for the disk. So what
+// all outstanding batches have of sends is bounded, too, far below the 4 GiB at which the
+// store's engine panics.
+func (c *sendCommand) enter(b *Broker) error {
+	var n int64
+	for i := range c.parts {
+		for _, m := range c.parts[i].messages {
+			n += sizeOf(m)
+		}
+	}
+	most := b.opts.MaxEventBytes
+	if now := b.waiting.Add(n); now > most && now > n { // a lone one always may
+		b.waiting.Add(-n)
+		return fmt.Errorf("%w: sends of %d bytes wait for the disk, at most %d", ErrBusy, now-n, most)
+	}
+	c.waiting = &b.waiting
+	c.counted.Store(n)
+	return nil
+}
+
+// leave ends what enter began, once.
+func (c *sendCommand) leave() { c.waiting.Add(-c.counted.Swap(0)) }
+
+func (c *sendCommand) complete(err error) {
+	c.leave()
+	c.reply.complete(err)
+}
+
 // sendCommand is one Send on its way through the loop.
 type sendCommand struct {
 	reply
+	// counted are the bytes that it has in waiting, from enter to leave.
+	counted atomic.Int64
+	waiting *atomic.Int64
 	// parts are the messages of one bucket each.
 	parts []sendPart
 	// places says where a message of the Send is: its part and its place there.
