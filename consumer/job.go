@@ -230,25 +230,39 @@ func (j *job) askCaller() (mq.Verdict, bool) {
 	return mq.Verdict{}, true
 }
 
-// start tells the store of an asynchronous request that it runs, and asks whether it still should.
+// start tells the store of an asynchronous request that it runs, and asks whether it still should. The model is not asked
+// while the store has no room for a result, or while answers of this pool wait for the store: they would only add to them.
 func (j *job) start() (mq.Verdict, bool) {
 	store := j.p.opts.Store
 	if !j.req.Async || store == nil {
 		return mq.Verdict{}, true
 	}
-	switch err := store.Running(j.ctx, j.req.ID, j.m.Attempt); {
+	if n := j.p.opts.Metrics.Unstored.Load(); n > 0 {
+		return j.notNow(fmt.Errorf("%d answers wait for it", n)), false
+	}
+	switch err := store.Running(j.ctx, j.out.record, j.m.Attempt); {
 	case err == nil:
 		return mq.Verdict{}, true
-	case errors.Is(err, reply.ErrFinal), errors.Is(err, reply.ErrNotFound):
-		j.p.opts.Metrics.Cancelled.Add(1) // it has ended, or nobody can ask for it any more
+	case errors.Is(err, reply.ErrFinal):
+		j.p.opts.Metrics.Cancelled.Add(1)
 		return mq.Ack(), false
 	case j.ctx.Err() != nil:
 		return j.interrupted(context.Cause(j.ctx)), false
 	default:
-		j.p.opts.Logger.Warn("request store does not answer", "request_id", j.req.ID, "error", err)
-		j.p.opts.Metrics.Returned.Add(1)
-		return j.suspend(time.Second), false
+		return j.notNow(err), false
 	}
+}
+
+// storeWait is how long a request is held whose outcome could not be stored now.
+const storeWait = time.Second
+
+// notNow gives a request back that the store cannot take.
+func (j *job) notNow(err error) mq.Verdict {
+	if j.p.storeWarned.due(time.Now()) {
+		j.p.opts.Logger.Warn("asynchronous requests wait for the request store", "request_id", j.req.ID, "error", err)
+	}
+	j.p.opts.Metrics.Returned.Add(1)
+	return j.suspend(storeWait)
 }
 
 // forward runs the request at its model. A panic is a failure of this request alone.

@@ -198,6 +198,13 @@ func (b *memory) drained(t *testing.T) {
 }
 
 // verdicts are the kinds of the deliveries of a body, in order.
+// unsettled is the number of messages that are queued or out.
+func (b *memory) unsettled() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.left
+}
+
 func (b *memory) verdicts(body string) []mq.VerdictKind {
 	b.mu.Lock()
 	defer b.mu.Unlock()

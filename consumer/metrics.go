@@ -27,10 +27,17 @@ type Metrics struct {
 
 	Panics atomic.Int64 // of downstreams, beside their end
 
+	// Of asynchronous requests, beside their end.
+	Unkept atomic.Int64 // answered by the model, and failed since the store had no room for the answer
+	Untold atomic.Int64 // ended without their end being stored
+
 	// Gauges; they are 0 when nothing is in a handler.
 	Handling atomic.Int64 // deliveries in a handler
 	InFlight atomic.Int64 // requests at a downstream
 	Waiting  atomic.Int64 // handlers that sleep a short limit or wait for a model
+
+	Unstored      atomic.Int64 // outcomes of asynchronous requests that wait for the store
+	UnstoredBytes atomic.Int64 // their answers
 }
 
 // Observer hears times. Its methods are called from many goroutines and must not block.

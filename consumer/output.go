@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -9,9 +10,13 @@ import (
 	"github.com/penstockmq/penstock/consumer/reply"
 )
 
-// storeTimeout bounds a call to the request store. It is not bound to the job's ctx: what has to be told when that ended
+// storeTimeout bounds a call to the request store, and storePace is added to it for each MiB: a large result is written in
+// pieces, each of which the disk has before the next. It is not bound to the job's ctx: what has to be told when that ended
 // would not be told.
-const storeTimeout = 5 * time.Second
+const (
+	storeTimeout = 5 * time.Second
+	storePace    = time.Second
+)
 
 // output is where a job's answer goes: to the caller who waits, into the request store, or nowhere. It is the job's sink.
 type output struct {
@@ -19,6 +24,7 @@ type output struct {
 	writer    *reply.Writer    // of a request that somebody waits for
 	collector *reply.Collector // of an asynchronous one
 	store     *reply.Store     // nil: dropped
+	record    reply.Record     // of an asynchronous request, as its message has it
 	id        string
 	attempt   int
 	first     func() // called before the first of the answer that a caller gets
@@ -30,6 +36,7 @@ func newOutput(j *job) *output {
 	opts, req := j.p.opts, j.req
 	o := &output{id: req.ID, attempt: j.m.Attempt, first: j.begun}
 	if req.Async {
+		o.record = recordOf(req)
 		o.store, o.collector = opts.Store, reply.NewCollector(0)
 		o.Sink = o.collector
 		return o
@@ -77,19 +84,20 @@ func (o *output) end(u reply.Usage) error {
 	if o.writer != nil {
 		return o.writer.End(u)
 	}
-	return o.record(func(ctx context.Context) error {
+	return o.change(func(ctx context.Context) error {
 		r := o.collector.Result()
 		r.Usage = u
 		return o.store.Finish(ctx, o.id, o.attempt, r)
 	})
 }
 
-// fail says that no answer, or no more of it, will come.
+// fail says that no answer, or no more of it, will come. What was gathered of an asynchronous one is dropped.
 func (o *output) fail(f reply.Failure) error {
 	if o.writer != nil {
 		return o.writer.Fail(f)
 	}
-	return o.record(func(ctx context.Context) error { return o.store.Fail(ctx, o.id, f) })
+	o.collector = reply.NewCollector(0)
+	return o.change(func(ctx context.Context) error { return o.store.Fail(ctx, o.id, o.attempt, f) })
 }
 
 // expire says that the deadline has passed.
@@ -97,22 +105,44 @@ func (o *output) expire(f reply.Failure) error {
 	if o.writer != nil {
 		return o.writer.Fail(f)
 	}
-	return o.record(func(ctx context.Context) error { return o.store.Expire(ctx, o.id) })
+	return o.change(func(ctx context.Context) error { return o.store.Expire(ctx, o.id) })
 }
 
-// queued says that an asynchronous request waits again. It only informs, so an error changes nothing: the next delivery
-// says that it runs.
+// queued says that an asynchronous request waits again. It only informs.
 func (o *output) queued() {
-	if o.writer == nil {
-		_ = o.record(func(ctx context.Context) error { return o.store.Queued(ctx, o.id) })
+	if o.writer == nil && o.store != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+		defer cancel()
+		o.store.Queued(ctx, o.id)
 	}
 }
 
-func (o *output) record(change func(context.Context) error) error {
+// stored is the number of bytes that an asynchronous request has for the store.
+func (o *output) stored() int64 {
+	if o.collector == nil {
+		return 0
+	}
+	return int64(len(o.collector.Result().Body))
+}
+
+// change writes to the store. A record that is missing is made first: the outcome of a request is worth a record of its own,
+// and one that says that the request has ended keeps another delivery of its message from running it.
+func (o *output) change(write func(context.Context) error) error {
 	if o.store == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout+time.Duration(o.stored()>>20)*storePace)
 	defer cancel()
-	return change(ctx)
+	err := write(ctx)
+	if errors.Is(err, reply.ErrNotFound) {
+		if err = o.store.Create(ctx, o.record); err == nil || errors.Is(err, reply.ErrExists) {
+			err = write(ctx)
+		}
+	}
+	return err
+}
+
+// recordOf is the record of an asynchronous request as its message describes it.
+func recordOf(req reply.Request) reply.Record {
+	return reply.Record{ID: req.ID, User: req.User, Model: req.Model, Created: req.Accepted.Round(0), Deadline: req.Deadline}
 }

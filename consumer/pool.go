@@ -38,6 +38,10 @@ type Pool struct {
 	callers *reply.Callers // as cancels
 	credits *reply.Credits // as cancels
 	ran     atomic.Bool
+	// fullMost is how long an answer waits for room in a full request store. Immutable.
+	fullMost time.Duration
+	// storeWarned spaces out the warnings about a request store that is away or full.
+	storeWarned spaced
 	// warnConcurrency tells once that Options.Concurrency means nothing to the broker at hand.
 	warnConcurrency sync.Once
 	// stopping ends when Run's ctx does: whoever waits gives its message back. Set by Run before the first message.
@@ -54,6 +58,8 @@ func New(opts Options) (*Pool, error) {
 		limiter: newLimiter(opts.Policy, opts.Consumer.SuspendStep()),
 		slots:   newModelSlots(),
 		shares:  newShares(opts.Workers, opts.Share, opts.BodyBytes),
+
+		fullMost: fullMost,
 	}, nil
 }
 

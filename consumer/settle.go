@@ -26,6 +26,8 @@ import (
 //	lease lost                       waits on             the broker has it
 //	grace over, nothing sent yet     waits on             given back, attempt unchanged
 //	grace over in mid-answer         error                dead letter
+//
+// The outcome of an asynchronous request is stored before the message is settled, see keep.
 func (j *job) settle(o forward.Outcome) mq.Verdict {
 	metrics := j.p.opts.Metrics
 	switch o.Kind {
@@ -86,7 +88,7 @@ func (j *job) dead(f reply.Failure, err error) mq.Verdict {
 	j.p.opts.Logger.Warn("request failed for good", "message_id", j.m.ID, "model", j.req.Model,
 		"attempt", j.m.Attempt, "code", f.Code, "error", err)
 	j.p.opts.Metrics.Dead.Add(1)
-	j.untold(j.out.fail(f))
+	j.untold(j.keep(func() error { return j.out.fail(f) }))
 	return mq.Reject()
 }
 
@@ -129,36 +131,106 @@ func (j *job) expired() mq.Verdict {
 	return mq.Ack()
 }
 
-// storeTries bounds how often an answer that has cost a model's work is offered to a store that does not take it.
-const storeTries = 5
-
-// finish ends an answer that the caller has. It is acked even if its end could not be told: the model has done the work, and
-// the reader sees that the end is missing.
+// finish ends an answer that the caller has. One that was streamed is acked even if its end could not be told: the model has
+// done the work, and the reader sees that the end is missing. One that goes to the store is acked when it is there.
 func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Verdict {
 	counter.Add(1)
-	var err error
-	for n := range storeTries {
-		if err = j.out.end(u); err == nil || !j.req.Async {
-			break
+	if !j.req.Async {
+		j.untold(j.out.end(u))
+		return mq.Ack()
+	}
+	err := j.keep(func() error { return j.out.end(u) })
+	switch {
+	case err == nil, errors.Is(err, reply.ErrFinal): // final: cancelled or expired in the meantime, and told already
+		return mq.Ack()
+	case errors.Is(err, reply.ErrTooLarge):
+		return j.dead(reply.Failure{
+			Status: http.StatusBadGateway, Code: forward.CodeTooLarge, Message: "the answer is too large to keep",
+		}, err)
+	case errors.Is(err, reply.ErrFull), errors.Is(err, errManyWait):
+		j.p.opts.Metrics.Unkept.Add(1)
+		return j.dead(reply.Failure{
+			Status: http.StatusInsufficientStorage, Code: codeNotKept, Message: "the model answered, and there was no room to keep the answer",
+		}, err)
+	}
+	switch cause := context.Cause(j.ctx); {
+	case errors.Is(cause, reply.ErrCancelled):
+		return mq.Ack()
+	case errors.Is(cause, errDeadline):
+		// The record, once it can be read again, says expired by its deadline.
+		j.untold(err)
+		return mq.Reject()
+	case errors.Is(cause, mq.ErrLeaseLost):
+		j.p.opts.Metrics.Lost.Add(1)
+	}
+	// The pool stops, or another worker has the message. To ask the model once more costs its work again; to settle the
+	// message would cost the caller the answer.
+	j.p.opts.Logger.Warn("answer could not be stored, the request comes again", "message_id", j.m.ID, "error", err, "cause", context.Cause(j.ctx))
+	return mq.Retry(0)
+}
+
+// codeNotKept is the code of a request whose answer the store had no room for.
+const codeNotKept = "result_not_kept"
+
+// errManyWait: the answers that wait for the store have all the memory they may have.
+var errManyWait = errors.New("too many answers wait for the request store")
+
+const (
+	// unstoredMost bounds the answers that wait for the store. What comes above it is not kept.
+	unstoredMost = 256 << 20
+
+	keepFirst = 100 * time.Millisecond
+	keepMost  = 10 * time.Second
+	// fullMost is how long an answer waits for room in a full store. Room comes as results age, so it may take hours, and
+	// the requests of other callers need the worker.
+	fullMost = 30 * time.Second
+)
+
+// keep stores the outcome of an asynchronous request: it calls store until that succeeds. The lease is held by the consumer
+// meanwhile, so the message is nobody else's, and the answer waits in the memory of this worker: there are no more of them
+// than workers, since no request is started while one waits (see start), and they have unstoredMost bytes.
+//
+// It gives up when j.ctx ends (the deadline passed, the lease was lost, the caller cancelled, the grace is over), and after
+// one more try then; at once when trying again changes nothing; and after a while when the store is full.
+func (j *job) keep(store func() error) error {
+	err := store()
+	if err == nil || !j.req.Async || !worthAnother(err) {
+		return err
+	}
+	metrics, bytes := j.p.opts.Metrics, j.out.stored()
+	defer gauge(&metrics.Unstored)()
+	if metrics.UnstoredBytes.Add(bytes) > unstoredMost {
+		metrics.UnstoredBytes.Add(-bytes)
+		return fmt.Errorf("%w: %w", errManyWait, err)
+	}
+	defer metrics.UnstoredBytes.Add(-bytes)
+	if j.p.storeWarned.due(time.Now()) {
+		j.p.opts.Logger.Warn("an outcome waits for the request store", "request_id", j.req.ID, "bytes", bytes, "error", err)
+	}
+	full := time.Now().Add(j.p.fullMost)
+	for wait := keepFirst; worthAnother(err); wait = min(2*wait, keepMost) {
+		if errors.Is(err, reply.ErrFull) && time.Now().After(full) {
+			return err
 		}
-		if errors.Is(err, reply.ErrFinal) || errors.Is(err, reply.ErrNotFound) {
-			return mq.Ack() // cancelled or expired in the meantime: that was told already
-		}
-		if errors.Is(err, reply.ErrTooLarge) {
-			err = j.out.fail(reply.Failure{Status: http.StatusBadGateway, Code: forward.CodeTooLarge, Message: "the answer is too large to keep"})
-			break
-		}
-		if sleep(j.p.stopping, 100*time.Millisecond<<n) != nil {
-			break
+		ended := sleep(j.ctx, wait) != nil
+		if err = store(); ended {
+			return err
 		}
 	}
-	j.untold(err)
-	return mq.Ack()
+	return err
+}
+
+// worthAnother says whether a store that refused with err may take the same later.
+func worthAnother(err error) bool {
+	return err != nil && !errors.Is(err, reply.ErrFinal) && !errors.Is(err, reply.ErrTooLarge) && !errors.Is(err, reply.ErrNotFound)
 }
 
 // untold logs that a caller will not hear how its request ended.
 func (j *job) untold(err error) {
 	if err != nil && !errors.Is(err, reply.ErrFinal) {
+		if j.req.Async {
+			j.p.opts.Metrics.Untold.Add(1)
+		}
 		j.p.opts.Logger.Warn("caller could not be told", "message_id", j.m.ID, "error", err)
 	}
 }

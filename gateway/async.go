@@ -3,7 +3,10 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
@@ -51,10 +54,11 @@ func seconds(t time.Time) int64 {
 	return t.Unix()
 }
 
-// async stores a record of the question, sends it and answers 202.
+// async sends the question, stores its record and answers 202.
 //
-// The record comes first: a worker must find it. A gateway that crashes between the two leaves a record that says queued
-// until its deadline has passed and expired from then on; nobody was told its id.
+// The message comes first: a request that is refused then leaves nothing in the store, and the record is written once, with
+// the handle of the message. A worker that is faster than the record makes it itself. A gateway that crashes between the two
+// leaves a request that is run for nobody: no caller was told its id.
 func (x *exchange) async() error {
 	store := x.g.opts.Requests
 	if store == nil {
@@ -62,38 +66,108 @@ func (x *exchange) async() error {
 	}
 	ctx, cancel := x.context()
 	defer cancel()
+	if err := store.Admit(ctx, x.cell.User); err != nil {
+		if ctx.Err() != nil {
+			return reason(context.Cause(ctx))
+		}
+		return x.c.admitError(err)
+	}
 	rec := reply.Record{
 		ID: x.c.id, User: x.cell.User, Model: x.cell.Model, State: reply.StateQueued,
 		Created: x.c.arrived.Round(0), Deadline: x.deadline.Round(0),
 	}
-	if err := store.Create(ctx, rec); err != nil {
-		if ctx.Err() != nil {
-			return reason(context.Cause(ctx))
-		}
-		return x.c.storeError(err)
-	}
-	if err := x.enqueue(ctx, reply.Request{Async: true, Stream: x.q.stream}); err != nil {
-		x.endRecord(err)
+	err := x.enqueue(ctx, reply.Request{Async: true, Stream: x.q.stream})
+	if err != nil {
 		x.c.refuse(err)
 		if x.sent { // its outcome is unknown
-			x.withdraw()
+			x.abandon(rec, err)
 		}
+		return nil
+	}
+	if ctx.Err() != nil { // the caller has left without learning the id
+		err = reason(context.Cause(ctx))
+	} else {
+		rec.RecallHandle = x.handle
+		err = x.keep(rec)
+	}
+	if err != nil {
+		x.c.refuse(err)
+		x.leave()
+		x.abandon(rec, err)
 		return nil
 	}
 	x.g.metrics.Async.Add(1)
 	if x.rules.cell.Depth == 0 && x.rules.cell.DepthBytes == 0 {
 		x.g.admission.untrack(x.pass.place) // no cap asks for it
 	}
-	x.noteHandle()
-	if ctx.Err() != nil { // the caller has left without learning the id
-		err := reason(context.Cause(ctx))
-		x.endRecord(err)
-		x.c.refuse(err)
-		x.withdraw()
-		x.leave()
+	return x.accepted(rec)
+}
+
+// keepMax bounds the writing of a record.
+const keepMax = 5 * time.Second
+
+// keep stores the record of a message that was sent. A caller that leaves does not cut it short.
+func (x *exchange) keep(rec reply.Record) error {
+	ctx, cancel := context.WithTimeout(context.Background(), keepMax)
+	defer cancel()
+	err := x.g.opts.Requests.Create(ctx, rec)
+	if err == nil || errors.Is(err, reply.ErrExists) { // a worker has made it
 		return nil
 	}
-	return x.accepted(rec)
+	return x.c.admitError(err)
+}
+
+// abandon takes a request back that is refused for err although its message was, or may have been, sent. What cannot be
+// taken out of its bucket gets a record that says that it has ended: a worker that meets the message does not run it. The
+// record is tried until it is written, in the background: the caller has its answer.
+func (x *exchange) abandon(rec reply.Record, err error) {
+	g := x.g
+	row := statusOf(err)
+	f := reply.Failure{Status: row.http, Code: row.code, Type: row.kind, Message: row.condition.Error()}
+	handle := x.handle
+	select {
+	case g.burials <- struct{}{}:
+	default:
+		g.opts.Logger.Warn("too many refused requests wait to be taken back, this one may run", "request_id", rec.ID)
+		return
+	}
+	g.buried.Go(func() {
+		defer func() { <-g.burials }()
+		g.bury(rec, handle, f)
+	})
+}
+
+const (
+	// burialsMax bounds the requests that are being taken back.
+	burialsMax = 1024
+	buryFirst  = 100 * time.Millisecond
+	buryMost   = 10 * time.Second
+)
+
+// bury ends when the request was recalled, when its record says that it has ended, at its deadline, or with the gateway.
+func (g *Gateway) bury(rec reply.Record, handle string, f reply.Failure) {
+	if g.withdraw(rec.ID, handle) {
+		return
+	}
+	for wait := buryFirst; ; wait = min(2*wait, buryMost) {
+		ctx, cancel := context.WithTimeout(context.Background(), keepMax)
+		err := g.opts.Requests.Bury(ctx, rec, f)
+		cancel()
+		if err == nil || errors.Is(err, reply.ErrFinal) {
+			return
+		}
+		if !rec.Deadline.IsZero() && time.Now().After(rec.Deadline) {
+			return // no worker runs it
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-g.ended.Done():
+			timer.Stop()
+			g.opts.Logger.Warn("record of a refused request not ended, it may run", "request_id", rec.ID, "error", err)
+			return
+		}
+	}
 }
 
 func (x *exchange) accepted(rec reply.Record) error {
@@ -105,32 +179,23 @@ func (x *exchange) accepted(rec reply.Record) error {
 	return x.c.json(http.StatusAccepted, documentOf(rec))
 }
 
-// noteHandle keeps the way to recall the message. Without it a cancel goes by id, which works as well but leaves the
-// message in its bucket until a worker finds the record cancelled.
-func (x *exchange) noteHandle() {
-	if x.handle == "" {
-		return
+// admitError is why the store takes no new request.
+func (c *call) admitError(err error) error {
+	switch {
+	case errors.Is(err, reply.ErrUserFull):
+		return after(errUserStore, userStoreRetry, "%s", strings.TrimPrefix(err.Error(), "reply: "))
+	case errors.Is(err, reply.ErrFull):
+		c.g.metrics.StoreFull.Add(1)
+		return after(errStoreFull, storeRetry, "the store of asynchronous requests is full")
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
-	defer cancel()
-	err := x.g.opts.Requests.SetRecallHandle(ctx, x.c.id, x.handle)
-	if err != nil && !errors.Is(err, reply.ErrFinal) { // final: the answer is there already
-		x.g.opts.Logger.Warn("recall handle not kept", "request_id", x.c.id, "error", err)
-	}
+	return c.storeError(err)
 }
 
-// endRecord ends the record of a request that was not accepted. A worker that meets the message after it does not run it.
-func (x *exchange) endRecord(err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
-	defer cancel()
-	row := statusOf(err)
-	failErr := x.g.opts.Requests.Fail(ctx, x.c.id, reply.Failure{
-		Status: row.http, Code: row.code, Type: row.kind, Message: row.condition.Error(),
-	})
-	if failErr != nil && !errors.Is(failErr, reply.ErrFinal) {
-		x.g.opts.Logger.Warn("record of a refused request not ended", "request_id", x.c.id, "error", failErr)
-	}
-}
+const (
+	// storeRetry and userStoreRetry are when a caller is asked to come back to a full store: room comes as results age.
+	storeRetry     = 30 * time.Second
+	userStoreRetry = time.Minute
+)
 
 func (c *call) storeError(err error) error {
 	c.g.opts.Logger.Warn("request store failed", "request_id", c.id, "error", err)
@@ -159,11 +224,11 @@ func (g *Gateway) getRequest(c *call) error {
 	case reply.StateExpired:
 		c.ended(rec, errDeadline)
 	case reply.StateQueued, reply.StateRunning:
-		setRetryAfter(c.w.Header(), pollHint)
 		d := documentOf(rec)
-		if rec.State == reply.StateQueued {
-			g.explain(c.r.Context(), rec, &d)
+		if lost := g.explain(c.r.Context(), rec, &d); lost {
+			return g.lost(c, rec)
 		}
+		setRetryAfter(c.w.Header(), pollHint)
 		return c.json(http.StatusAccepted, d)
 	}
 	return nil
@@ -179,16 +244,67 @@ func (c *call) ended(rec reply.Record, err error) {
 	c.refuseAs(err, out)
 }
 
+// lost ends a request whose message the broker does not have any more, so that no worker will: an outcome is stored before
+// its message is settled. It is asked for once more then.
+func (g *Gateway) lost(c *call, rec reply.Record) error {
+	ctx := c.r.Context()
+	err := g.opts.Requests.Fail(ctx, rec.ID, 0, reply.Failure{
+		Status: http.StatusBadGateway, Code: codeLost, Type: typeServer, Message: "the request was given up and its outcome could not be stored",
+	})
+	if err != nil && !errors.Is(err, reply.ErrFinal) {
+		return c.recordError(err)
+	}
+	if rec, err = g.opts.Requests.Get(ctx, rec.ID, c.user); err != nil {
+		return c.recordError(err)
+	}
+	if !rec.State.Final() { // a worker of a NATS replica that is behind: the next poll sees it
+		setRetryAfter(c.w.Header(), pollHint)
+		return c.json(http.StatusAccepted, documentOf(rec))
+	}
+	return g.getRequest(c)
+}
+
+// codeLost is the code of a request whose message is gone and whose record has no outcome.
+const codeLost = "request_lost"
+
+// result passes on a stored answer, a piece at a time: a caller that reads slowly holds a piece in memory and not all of it.
 func (g *Gateway) result(c *call, rec reply.Record) error {
-	body, err := g.opts.Requests.Body(c.r.Context(), rec)
+	if rec.Object != "" {
+		if err := c.hold(reply.ResultChunk); err != nil {
+			return err
+		}
+		defer c.release()
+	}
+	body, err := g.opts.Requests.Open(c.r.Context(), rec)
 	if errors.Is(err, reply.ErrNotFound) {
 		return errResultGone
 	}
 	if err != nil {
 		return c.recordError(err)
 	}
+	piece := make([]byte, min(rec.Size, reply.ResultChunk))
+	n, err := io.ReadFull(body, piece) // so that a result that cannot be read is a clean error
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && rec.Size > 0 {
+		return c.recordError(err)
+	}
 	copyHeader(c.w.Header(), rec.Header)
-	return c.whole(rec.Status, body)
+	if rec.Status == http.StatusNoContent || rec.Status == http.StatusNotModified {
+		return c.whole(rec.Status, nil)
+	}
+	c.w.Header().Set("Content-Length", strconv.Itoa(rec.Size))
+	c.head(rec.Status)
+	for {
+		if err := c.write(piece[:n]); err != nil {
+			return err
+		}
+		if n, err = body.Read(piece); n == 0 && errors.Is(err, io.EOF) {
+			return c.flush()
+		}
+		if err != nil {
+			g.opts.Logger.Warn("stored result broke off", "request_id", rec.ID, "error", err)
+			return c.recordError(err) // the head is out: the connection is cut
+		}
+	}
 }
 
 // record reads the record that the URL names. One whose deadline has passed is expired: nobody else would say so of a

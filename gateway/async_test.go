@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"testing"
 	"time"
@@ -57,7 +58,7 @@ func TestAsyncRequest(t *testing.T) {
 	r.ask(http.MethodGet, url, "", "Authorization: Bearer "+r.other).check(t, 404, "request_not_found")
 	r.ask(http.MethodDelete, url, "", "Authorization: Bearer "+r.other).check(t, 404, "request_not_found")
 
-	must(t, r.store.Running(t.Context(), j.ID, 1))
+	must(t, r.store.Running(t.Context(), reply.Record{ID: j.ID}, 1))
 	a = r.ask(http.MethodGet, url, "")
 	a.check(t, 202, "")
 	if d := a.document(t); d.State != "running" || d.StartedAt == 0 {
@@ -88,7 +89,7 @@ func TestAsyncRequest(t *testing.T) {
 func TestAsyncFailure(t *testing.T) {
 	r := newRig(t, nil)
 	url, j := r.accept()
-	must(t, r.store.Fail(t.Context(), j.ID, reply.Failure{Status: 503, Code: "overloaded", Message: "no room"}))
+	must(t, r.store.Fail(t.Context(), j.ID, 1, reply.Failure{Status: 503, Code: "overloaded", Message: "no room"}))
 	a := r.ask(http.MethodGet, url, "")
 	a.check(t, 503, "overloaded")
 	if d := a.document(t); d.ID != j.ID || d.State != "failed" {
@@ -143,7 +144,7 @@ func TestAsyncPlacesAreFreedWhenNeeded(t *testing.T) {
 	r := newRig(t, policyOf(t, `  - {user: "*", model: "*", depth: 2, rate: 1/10m}`))
 	_, first := r.accept()
 	r.accept()
-	must(t, r.store.Running(t.Context(), first.ID, 1))
+	must(t, r.store.Running(t.Context(), reply.Record{ID: first.ID}, 1))
 	r.accept()
 	a := r.ask(http.MethodPost, "/v1/chat/completions", chatBody, preferAsync)
 	a.check(t, 429, "queue_full")
@@ -161,16 +162,14 @@ func TestAsyncFreesItsPlaceWhenCancelled(t *testing.T) {
 	r.accept()
 }
 
-// A send that fails leaves no record that says queued.
+// A send that is refused leaves no record: a caller over its limits does not fill the store.
 func TestAsyncRefusedByTheBroker(t *testing.T) {
 	r := newRig(t, nil)
 	r.broker.refuseWith(&mq.CodeError{Code: 42900})
 	a := r.ask(http.MethodPost, "/v1/chat/completions", chatBody, preferAsync)
 	a.check(t, 429, "queue_full")
-	rec, err := r.store.Get(t.Context(), a.header.Get(headerRequestID), "alice")
-	must(t, err)
-	if rec.State != reply.StateFailed {
-		t.Errorf("state %s", rec.State)
+	if rec, err := r.store.Get(t.Context(), a.header.Get(headerRequestID), "alice"); !errors.Is(err, reply.ErrNotFound) {
+		t.Errorf("record %+v, %v", rec, err)
 	}
 }
 

@@ -212,17 +212,19 @@ func (x *exchange) unsent(err error) error {
 // recall fails for whatever reason; pools remember cancels, so one that comes before its request still counts.
 func (x *exchange) withdraw() { x.g.withdraw(x.c.id, x.handle) }
 
-func (g *Gateway) withdraw(id, handle string) {
+// withdraw reports whether the message is certain not to be run: it was still in its bucket.
+func (g *Gateway) withdraw(id, handle string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
 	defer cancel()
 	if g.recall(ctx, id, handle) {
-		return
+		return true
 	}
 	if _, err := g.canceller.Cancel(ctx, id); err != nil {
 		g.opts.Logger.Warn("request not cancelled", "request_id", id, "error", err)
-		return
+		return false
 	}
 	g.metrics.Cancelled.Add(1)
+	return false
 }
 
 // recall reports whether the request was still queued and is not any more.

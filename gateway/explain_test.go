@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker/lite"
+	"github.com/penstockmq/penstock/consumer/reply"
 )
 
 // A queued request shows what is known about its wait, nothing that is not, and nothing once it runs.
@@ -57,10 +58,10 @@ func TestWaitIsExplained(t *testing.T) {
 	if n := r.g.Metrics().Unexplained.Load(); n != 1 {
 		t.Errorf("%d unexplained", n)
 	}
-	must(t, r.store.Running(t.Context(), j.ID, 1))
+	must(t, r.store.Running(t.Context(), reply.Record{ID: j.ID}, 1))
 	fails = nil
 	absent(get())
-	if len(asked) != 2 {
+	if len(asked) != 3 {
 		t.Errorf("asked %d times", len(asked)+1)
 	}
 }

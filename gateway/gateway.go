@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +26,9 @@ type Gateway struct {
 	heldBack  atomic.Int64 // bytes of answers that relays hold back
 	shares    *shares
 	strangers *strangers
+
+	burials chan struct{}  // holds a token for each goroutine of buried
+	buried  sync.WaitGroup // goroutines that take requests back; they end with ended
 
 	// draining ends when the gateway begins to stop: what is still queued is given up. ended ends when the grace of
 	// running requests is over.
@@ -53,6 +57,7 @@ func New(opts Options) (*Gateway, error) {
 		seed:      maphash.MakeSeed(),
 		shares:    newShares(opts),
 		strangers: newStrangers(opts.MaxStrangers),
+		burials:   make(chan struct{}, burialsMax),
 	}
 	g.admission = newAdmission(&g.metrics, opts.Logger, windows)
 	g.draining, g.startDrain = context.WithCancelCause(context.Background())
@@ -72,5 +77,6 @@ func (g *Gateway) Metrics() *Metrics { return &g.metrics }
 func (g *Gateway) Close() error {
 	g.startDrain(errStopping)
 	g.endRuns(errStopping)
+	g.buried.Wait()
 	return g.inbox.Close()
 }

@@ -23,6 +23,7 @@ type Metrics struct {
 	SlowBodies atomic.Int64 // requests whose body arrived too slowly
 	Shared     atomic.Int64 // of the refused: because their user holds as much as one user may
 	Unread     atomic.Int64 // callers whose connection was cut because they read nothing for WriteTimeout
+	StoreFull  atomic.Int64 // of the refused: asynchronous ones, by a full request store
 
 	WouldRefuse atomic.Int64 // let in, though a shadow rule would have refused them; each request once
 	WouldLimit  ByScope      // by the shadow window of a scope

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/penstockmq/penstock/consumer/reply"
 	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/limit"
 )
@@ -22,6 +23,8 @@ const (
 
 	// windowBytesMax bounds the stream: about 300,000 windows. Beyond it new ones are counted by each gateway alone.
 	windowBytesMax = 64 << 20
+	// windowBytesLeast is what a NATS with little room is asked for at last.
+	windowBytesLeast = 1 << 20
 
 	// grantMax bounds one grant, for which a caller waits. It takes less than a millisecond; this is for a NATS in trouble.
 	grantMax = 500 * time.Millisecond
@@ -127,11 +130,7 @@ func (s *sharedWindows) open(ctx context.Context, now time.Time) (jetstream.Stre
 	if since := now.Sub(failed); since >= 0 && since < openRetry {
 		return nil, errLately
 	}
-	stream, err := s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: windowStream, Description: "what the gateways of Penstock let in by fixed window",
-		Subjects: []string{windowSubject + ">"}, MaxMsgsPerSubject: 1, MaxBytes: windowBytesMax, Discard: jetstream.DiscardNew,
-		AllowMsgTTL: true, AllowDirect: true,
-	})
+	stream, err := s.create(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -140,6 +139,30 @@ func (s *sharedWindows) open(ctx context.Context, now time.Time) (jetstream.Stre
 	}
 	s.stream = stream
 	return stream, nil
+}
+
+// create makes the stream, or changes the one that is there. What it holds is worth something until its window ends, and what a
+// power cut takes of it lets a few requests more in; so it is not synced with each write. A server before 2.12 knows no such
+// mode, and a small volume has no room for the whole of windowBytesMax.
+func (s *sharedWindows) create(ctx context.Context) (jetstream.Stream, error) {
+	config := jetstream.StreamConfig{
+		Name: windowStream, Description: "what the gateways of Penstock let in by fixed window",
+		Subjects: []string{windowSubject + ">"}, MaxMsgsPerSubject: 1, MaxBytes: windowBytesMax, Discard: jetstream.DiscardNew,
+		AllowMsgTTL: true, AllowDirect: true, PersistMode: jetstream.AsyncPersistMode,
+	}
+	for {
+		stream, err := s.js.CreateOrUpdateStream(ctx, config)
+		switch api, _ := errors.AsType[*jetstream.APIError](err); {
+		case err == nil || api == nil:
+			return stream, err
+		case reply.IsNoRoom(err) && config.MaxBytes > windowBytesLeast:
+			config.MaxBytes /= 2
+		case !reply.IsNoRoom(err) && config.PersistMode != jetstream.DefaultPersistMode:
+			config.PersistMode = jetstream.DefaultPersistMode
+		default:
+			return nil, err
+		}
+	}
 }
 
 func (s *sharedWindows) put(ctx context.Context, subject string, state limit.WindowState, seq uint64, left time.Duration) error {

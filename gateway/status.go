@@ -34,6 +34,8 @@ var (
 	errStopping     = errors.New("the gateway is stopping")
 	errBroker       = errors.New("the broker cannot be reached")
 	errReplies      = errors.New("the reply service cannot be reached")
+	errStoreFull    = errors.New("the store of asynchronous requests is full")
+	errUserStore    = errors.New("too many asynchronous requests of this user are kept")
 	errNoAsync      = errors.New("asynchronous requests are not enabled on this gateway")
 	errUpstream     = errors.New("the model gave no usable answer")
 	errStalled      = errors.New("the answer began and then nothing came for too long")
@@ -84,6 +86,8 @@ var statusTable = [...]status{
 	{errStopping, http.StatusServiceUnavailable, typeServer, "gateway_stopping"},
 	{errBroker, http.StatusServiceUnavailable, typeServer, "broker_unavailable"},
 	{errReplies, http.StatusServiceUnavailable, typeServer, "reply_unavailable"},
+	{errStoreFull, http.StatusServiceUnavailable, typeServer, "async_store_full"},
+	{errUserStore, http.StatusTooManyRequests, typeRate, "async_limit_exceeded"},
 	{errNoAsync, http.StatusNotImplemented, typeInvalid, "async_unavailable"},
 	{errUpstream, http.StatusBadGateway, typeServer, "upstream_error"},
 	{errStalled, http.StatusGatewayTimeout, typeTimeout, "answer_stalled"},

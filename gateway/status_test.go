@@ -57,6 +57,8 @@ func TestStatusTable(t *testing.T) {
 		{errStopping, 503, "server_error", "gateway_stopping"},
 		{errBroker, 503, "server_error", "broker_unavailable"},
 		{errReplies, 503, "server_error", "reply_unavailable"},
+		{errStoreFull, 503, "server_error", "async_store_full"},
+		{errUserStore, 429, "rate_limit_error", "async_limit_exceeded"},
 		{errNoAsync, 501, "invalid_request_error", "async_unavailable"},
 		{errUpstream, 502, "server_error", "upstream_error"},
 		{errStalled, 504, "timeout_error", "answer_stalled"},

@@ -426,7 +426,7 @@ func TestCallerLeavesDuringTheSend(t *testing.T) {
 		if got := receive(t, seen.requests, "not observed"); !strings.Contains(got, "client_closed_request") {
 			t.Errorf("observed %s", got)
 		}
-		if rec, err := r.store.Get(t.Context(), j.ID, "alice"); prefer != "" && (err != nil || rec.State != reply.StateFailed) {
+		if rec, err := r.store.Get(t.Context(), j.ID, "alice"); !errors.Is(err, reply.ErrNotFound) {
 			t.Errorf("record %+v, %v", rec, err)
 		}
 	}

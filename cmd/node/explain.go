@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/consumer/mq"
@@ -20,12 +21,18 @@ func (n *Node) newExplain(p mq.Producer) gateway.Explain {
 	}
 	return func(ctx context.Context, _, handle string) (gateway.Explanation, error) {
 		x, err := e.Explain(ctx, n.opts.Topic, n.opts.Group, handle)
+		if errors.Is(err, mq.ErrNotQueued) {
+			err = errors.Join(gateway.ErrGone, err)
+		}
 		return gateway.Explanation{Position: x.Position, EstimatedStart: x.EstimatedStart, WaitingFor: x.WaitingFor}, err
 	}
 }
 
 func (n *Node) explainHere(ctx context.Context, _, handle string) (gateway.Explanation, error) {
 	x, err := n.broker.ExplainHandle(ctx, n.opts.Topic, n.opts.Group, handle)
+	if errors.Is(err, broker.ErrNotQueued) || errors.Is(err, broker.ErrBucketNotFound) {
+		err = errors.Join(gateway.ErrGone, err)
+	}
 	if err != nil {
 		return gateway.Explanation{}, err
 	}

@@ -45,7 +45,7 @@ func (t *teller) discarded(d broker.Discarded) {
 	if req.Async && t.requests != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), tellMax)
 		defer cancel()
-		err = t.requests.Fail(ctx, req.ID, f)
+		err = t.requests.Fail(ctx, req.ID, 0, f)
 	} else if req.Reply != "" {
 		err = reply.NewWriter(t.n.nats, req, maxAttempt).Fail(f)
 	}

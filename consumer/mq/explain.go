@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/penstockmq/penstock/broker/rpc/penstockv1"
@@ -21,7 +23,8 @@ type Explanation struct {
 // Explainer is what a Producer is beside that if it can ask why a message waits. Only Penstock's broker knows; of another
 // one the answer is an error.
 type Explainer interface {
-	// Explain asks about the message of a recall handle, for the group that it waits for.
+	// Explain asks about the message of a recall handle, for the group that it waits for. [ErrNotQueued]: the broker does
+	// not have it any more.
 	Explain(ctx context.Context, topic, group, recallHandle string) (Explanation, error)
 }
 
@@ -32,12 +35,25 @@ func (p *stubsProducer) Explain(ctx context.Context, topic, group, recallHandle 
 	answer, err := penstockv1.NewPenstockClient(p.link.conn).Explain(ctx, &penstockv1.ExplainRequest{
 		Topic: topic, Group: group, Of: &penstockv1.ExplainRequest_RecallHandle{RecallHandle: recallHandle},
 	})
+	if isGone(err) {
+		return Explanation{}, fmt.Errorf("explain: %w: %w", ErrNotQueued, err)
+	}
 	if err != nil {
 		return Explanation{}, fmt.Errorf("explain: %w", err)
 	}
 	return Explanation{
 		Position: answer.GetPosition(), EstimatedStart: timeOf(answer.GetEstimatedStart()), WaitingFor: gateText(answer),
 	}, nil
+}
+
+// isGone says whether the broker answered that it does not have the message.
+func isGone(err error) bool {
+	for _, d := range status.Convert(err).Details() {
+		if f, ok := d.(*penstockv1.Fault); ok && f.GetRocketmqCode() == int32(v2.Code_MESSAGE_NOT_FOUND) {
+			return true
+		}
+	}
+	return false
 }
 
 func gateText(answer *penstockv1.ExplainResponse) string {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,7 +24,8 @@ const (
 	// sendBatch and sendBytes bound one call.
 	sendBatch = 64
 	sendBytes = 2 << 20
-	// sendTimeout bounds one call; a Send's own ctx may end sooner.
+	// sendTimeout bounds one call. A call ends sooner when the last Send that waits for it has given up, and a message
+	// whose Send has given up before the call is not sent.
 	sendTimeout = 10 * time.Second
 	// penstockBroker begins the broker name of a Penstock broker, which stores a batch of lite messages all or none.
 	penstockBroker = "penstock"
@@ -49,6 +51,7 @@ type stubsProducer struct {
 
 // send is one Send on its way through the sender.
 type send struct {
+	ctx     context.Context //nolint:containedctx // of its Send, which may end before the call
 	topic   string
 	message *v2.Message
 	bytes   int
@@ -81,7 +84,7 @@ func (p *stubsProducer) Send(ctx context.Context, m Outgoing) (Receipt, error) {
 	if err := m.check(); err != nil {
 		return Receipt{}, err
 	}
-	s := &send{topic: m.Topic, message: p.message(m), bytes: len(m.Body), result: make(chan sendResult, 1)}
+	s := &send{ctx: ctx, topic: m.Topic, message: p.message(m), bytes: len(m.Body), result: make(chan sendResult, 1)}
 	select {
 	case p.sends <- s:
 	case <-ctx.Done():
@@ -242,7 +245,11 @@ func (p *stubsProducer) learn(ctx context.Context, topic string) error {
 }
 
 func (p *stubsProducer) sendAll(batch []*send) {
-	ctx, cancel := context.WithTimeout(p.life, sendTimeout)
+	batch = slices.DeleteFunc(batch, func(s *send) bool { return s.ctx.Err() != nil })
+	if len(batch) == 0 {
+		return
+	}
+	ctx, cancel := context.WithDeadline(p.life, waitedFor(batch, time.Now()))
 	defer cancel()
 	err := p.learn(ctx, batch[0].topic)
 	if err == nil {
@@ -265,6 +272,22 @@ func (p *stubsProducer) sendAll(batch []*send) {
 		})
 	}
 	wg.Wait()
+}
+
+// waitedFor is when the last Send of batch gives up: nobody would hear of a message that is stored after it.
+func waitedFor(batch []*send, now time.Time) time.Time {
+	var last time.Time
+	most := now.Add(sendTimeout)
+	for _, s := range batch {
+		until, ok := s.ctx.Deadline()
+		if !ok || until.After(most) {
+			return most
+		}
+		if until.After(last) {
+			last = until
+		}
+	}
+	return last
 }
 
 // finish gives err to all of batch; nil was given by call with the receipts.

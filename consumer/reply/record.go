@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -44,12 +45,14 @@ func (s State) known() bool {
 
 // Errors of a [Store].
 var (
-	ErrNotFound = errors.New("reply: no such request")       // also when it belongs to somebody else
-	ErrExists   = errors.New("reply: request exists")        // Create
-	ErrFinal    = errors.New("reply: request has ended")     // a change came too late
-	ErrTooLarge = errors.New("reply: answer is too large")   // Finish
-	ErrRecord   = errors.New("reply: malformed record")      // what is stored is not a record
-	ErrContend  = errors.New("reply: record keeps changing") // compare-and-set lost too often
+	ErrNotFound = errors.New("reply: no such request")                      // also when it belongs to somebody else
+	ErrExists   = errors.New("reply: request exists")                       // Create
+	ErrFinal    = errors.New("reply: request has ended")                    // a change came too late
+	ErrTooLarge = errors.New("reply: answer is too large")                  // Finish
+	ErrRecord   = errors.New("reply: malformed record")                     // what is stored is not a record
+	ErrContend  = errors.New("reply: record keeps changing")                // compare-and-set lost too often
+	ErrFull     = errors.New("reply: the request store is full")            // Admit, Running, Finish
+	ErrUserFull = errors.New("reply: the user's part of the store is used") // Admit
 )
 
 // Record is what is known about one asynchronous request.
@@ -71,11 +74,21 @@ type Record struct {
 	Size         int         `json:"size,omitempty"`   // bytes of the answer
 	Usage        Usage       `json:"usage,omitzero"`
 	Failure      *Failure    `json:"failure,omitempty"` // failed only
+	Pad          string      `json:"pad,omitempty"`     // set by encodeRecord
 }
+
+// recordPad is the number of bytes by which a record that has not ended is enlarged. JetStream lets a new version of a key
+// replace a version of the same size or more even in a full bucket, so the pad is the space in which the end of each
+// request can always be written: a final state, its instant and a failure with a short message, see [Store.update].
+const recordPad = 384
 
 // A record is JSON in the value of the key-value entry named after the request. If you change this: entries of the older
 // version live for their TTL, so only add keys; a State that is not known here is ErrRecord.
 func encodeRecord(r Record) ([]byte, error) {
+	r.Pad = ""
+	if !r.State.Final() {
+		r.Pad = strings.Repeat("x", recordPad)
+	}
 	value, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode record: %w", err)
@@ -91,6 +104,7 @@ func decodeRecord(value []byte) (Record, error) {
 	if !r.State.known() || r.ID == "" {
 		return Record{}, fmt.Errorf("%w: state %q", ErrRecord, r.State)
 	}
+	r.Pad = ""
 	return r, nil
 }
 
@@ -103,22 +117,6 @@ type Result struct {
 }
 
 // The changes below are pure: record and instant in, record out or ErrFinal.
-
-func (r Record) running(now time.Time, attempt int) (Record, error) {
-	if r.State.Final() {
-		return r, ErrFinal
-	}
-	r.State, r.Started, r.Attempt = StateRunning, now, attempt
-	return r, nil
-}
-
-func (r Record) queued() (Record, error) {
-	if r.State.Final() {
-		return r, ErrFinal
-	}
-	r.State, r.Started = StateQueued, time.Time{}
-	return r, nil
-}
 
 func (r Record) ended(now time.Time, s State) (Record, error) {
 	if r.State.Final() {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,12 +29,16 @@ type ServerOptions struct {
 	ReadyMax time.Duration
 	// Logger gets the server's log. Nil means it is dropped.
 	Logger *slog.Logger
+
+	maxStore int64        // of JetStream, in bytes; 0: three quarters of what is free. For tests
+	probe    func() error // says whether the volume can be written to. For tests; nil: a file is written
 }
 
 // Server is a NATS server inside this process.
 type Server struct {
-	ns   *server.Server
-	once sync.Once
+	ns     *server.Server
+	once   sync.Once
+	repair *repair // nil without JetStream
 }
 
 // StartServer returns when the server serves. Nothing is written to standard output, and no signal handler is installed.
@@ -58,6 +63,10 @@ func StartServer(opts ServerOptions) (*Server, error) {
 		MaxControlLine: 4096,
 		JetStream:      opts.Dir != "",
 		StoreDir:       opts.Dir,
+		// The server's own default is to sync every two minutes: what was acknowledged in them is gone after a power cut.
+		// A stream that needs no more than the process's life says so (PersistMode).
+		SyncAlways:        true,
+		JetStreamMaxStore: opts.maxStore,
 	}
 	if opts.Addr != "" {
 		var err error
@@ -74,17 +83,23 @@ func StartServer(opts ServerOptions) (*Server, error) {
 
 func start(ns *server.Server, opts ServerOptions) (*Server, error) {
 	fatal := make(chan error, 1)
-	ns.SetLoggerV2(slogAdapter{log: opts.Logger, fatal: fatal}, false, false, false)
+	s := &Server{ns: ns}
+	adapter := slogAdapter{log: opts.Logger, fatal: fatal}
+	if opts.Dir != "" {
+		s.repair = newRepair(ns, opts)
+		adapter.broken = s.repair.broken
+	}
+	ns.SetLoggerV2(adapter, false, false, false)
 	ready := make(chan bool, 1)
 	go func() { // ends by itself: at the latest after ReadyMax
 		ns.Start()
 		ready <- ns.ReadyForConnections(opts.ReadyMax)
 	}()
-	s := &Server{ns: ns}
 	var err error
 	select {
 	case ok := <-ready:
 		if ok {
+			s.repair.start()
 			return s, nil
 		}
 		err = fmt.Errorf("nats server: not ready after %s", opts.ReadyMax)
@@ -109,6 +124,7 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 // Close stops the server and waits for it. Connections are to be closed first. It may be called twice.
 func (s *Server) Close() {
 	s.once.Do(func() {
+		s.repair.stop()
 		s.ns.Shutdown()
 		s.ns.WaitForShutdown()
 	})
@@ -133,7 +149,12 @@ func splitAddr(addr string) (string, int, error) {
 type slogAdapter struct {
 	log   *slog.Logger
 	fatal chan error // the first fatal message: the server logs it and returns, as if the process had ended
+	// broken gets a token when a stream has stopped to write. The log is where the server tells: it has no state to ask for.
+	broken chan struct{}
 }
+
+// brokenStream is in the messages that a stream refuses all writes from now on, in small letters.
+const brokenStream = "critical write error"
 
 func (a slogAdapter) write(level slog.Level, format string, v []any) {
 	if a.log.Enabled(context.Background(), level) {
@@ -148,7 +169,15 @@ func (a slogAdapter) Noticef(format string, v ...any) { a.write(slog.LevelDebug,
 func (a slogAdapter) Warnf(format string, v ...any) { a.write(slog.LevelWarn, format, v) }
 
 // Errorf logs an error.
-func (a slogAdapter) Errorf(format string, v ...any) { a.write(slog.LevelError, format, v) }
+func (a slogAdapter) Errorf(format string, v ...any) {
+	if strings.Contains(strings.ToLower(format), brokenStream) {
+		select {
+		case a.broken <- struct{}{}:
+		default: // nil, or it will be looked after anyway
+		}
+	}
+	a.write(slog.LevelError, format, v)
+}
 
 // Debugf logs at debug.
 func (a slogAdapter) Debugf(format string, v ...any) { a.write(slog.LevelDebug, format, v) }

@@ -1,9 +1,12 @@
 package reply
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,82 +19,38 @@ const (
 
 	// updateTries bounds compare-and-set: gateway and pool change one record a handful of times in its life.
 	updateTries = 16
+
+	// chunkBytes is the size of one message of a large result: each is one synced write, and one read of [Store.Open].
+	chunkBytes = 512 << 10
 )
 
-// StoreOptions configures a [Store].
-type StoreOptions struct {
-	// TTL is how long a record and its result are kept after their last change. 0 means 24 h.
-	TTL time.Duration
-	// InlineBytes is the largest body kept in the record itself. 0 means 64 KiB.
-	InlineBytes int
-	// ResultBytes bounds a body. 0 means 64 MiB.
-	ResultBytes int
-	// TotalBytes bounds the disk space of all records, and again of all large results; JetStream sets it aside. 0
-	// means 1 GiB.
-	TotalBytes int64
-	// Replicas of both buckets in a NATS cluster. 0 means 1.
-	Replicas int
-}
+// Headers of a stored record, for [Store.Run], which reads headers only.
+const (
+	headerUser  = "Penstock-User"  // owner, escaped as in a URL's query
+	headerBytes = "Penstock-Bytes" // size of record and result
+	headerGrew  = "Penstock-Grew"  // change of headerBytes against the version before; absent from the first version
+)
 
-func (o *StoreOptions) fill() error {
-	if o.TTL < 0 || o.InlineBytes < 0 || o.ResultBytes < 0 || o.TotalBytes < 0 || o.Replicas < 0 {
-		return errors.New("reply: ttl, inline_bytes, result_bytes, total_bytes, replicas: want 0 or more")
-	}
-	if o.TTL == 0 {
-		o.TTL = 24 * time.Hour
-	}
-	if o.InlineBytes == 0 {
-		o.InlineBytes = 64 << 10
-	}
-	if o.ResultBytes == 0 {
-		o.ResultBytes = 64 << 20
-	}
-	if o.TotalBytes == 0 {
-		o.TotalBytes = 1 << 30
-	}
-	if o.Replicas == 0 {
-		o.Replicas = 1
-	}
-	return nil
-}
-
-// Store keeps the state and results of asynchronous requests in JetStream. Every change is a compare-and-set, so that of
-// a cancel and an answer that race exactly one wins.
+// Store keeps the state and results of asynchronous requests in JetStream. Every durable change is a compare-and-set, so
+// that of a cancel and an answer that race exactly one wins.
+//
+// A request costs two durable writes: its record, and its outcome. That it runs is a note in memory (see notes): a note that
+// is lost makes a running request look queued, and changes nothing else.
+//
+// A missing record says nothing about a request: its message is the promise that it will be answered. The pool makes the
+// record again (see Running). A request that must not run has a record in a final state.
 type Store struct {
-	opts    StoreOptions
-	records jetstream.KeyValue
-	results jetstream.ObjectStore
-}
-
-// OpenStore makes the buckets if they do not exist, or sets them to opts if they do.
-func OpenStore(ctx context.Context, nc *nats.Conn, opts StoreOptions) (*Store, error) {
-	if err := opts.fill(); err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("open request store: %w", err)
-	}
-	records, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket:   recordBucket,
-		TTL:      opts.TTL,
-		History:  1,
-		MaxBytes: opts.TotalBytes,
-		Replicas: opts.Replicas,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", recordBucket, err)
-	}
-	results, err := js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{
-		Bucket:   resultBucket,
-		TTL:      opts.TTL,
-		MaxBytes: opts.TotalBytes,
-		Replicas: opts.Replicas,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", resultBucket, err)
-	}
-	return &Store{opts: opts, records: records, results: results}, nil
+	opts         StoreOptions
+	nc           *nats.Conn
+	js           jetstream.JetStream
+	records      jetstream.KeyValue
+	results      jetstream.ObjectStore
+	recordStream jetstream.Stream
+	resultStream jetstream.Stream
+	notes        notes
+	room         roomCache
+	users        *userUse
+	failing      failing
 }
 
 // Create stores a new record, queued if r names no state. ErrExists if there is one under its id.
@@ -102,12 +61,8 @@ func (s *Store) Create(ctx context.Context, r Record) error {
 	if r.State == "" {
 		r.State = StateQueued
 	}
-	value, err := encodeRecord(r)
-	if err != nil {
-		return err
-	}
-	_, err = s.records.Create(ctx, r.ID, value)
-	if errors.Is(err, jetstream.ErrKeyExists) {
+	err := s.write(ctx, r, version{})
+	if errors.Is(err, errConflict) {
 		return ErrExists
 	}
 	if err != nil {
@@ -125,51 +80,76 @@ func (s *Store) Get(ctx context.Context, id, user string) (Record, error) {
 	if r.User != user {
 		return Record{}, ErrNotFound
 	}
-	return r, nil
-}
-
-// Body returns the answer's bytes, of a record that Get returned.
-func (s *Store) Body(ctx context.Context, r Record) ([]byte, error) {
-	if r.Object == "" {
-		return r.Body, nil
-	}
-	body, err := s.results.GetBytes(ctx, r.Object)
-	if errors.Is(err, jetstream.ErrObjectNotFound) {
-		return nil, ErrNotFound // its TTL ended a moment before the record's
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read result: %w", err)
-	}
-	return body, nil
-}
-
-// SetRecallHandle notes how to take the message out of its bucket. The record is created before the message is sent, so
-// that no worker can finish a request that has none; the handle is known only after.
-func (s *Store) SetRecallHandle(ctx context.Context, id, handle string) error {
-	_, err := s.update(ctx, id, func(r Record) (Record, error) {
-		if r.State.Final() {
-			return r, ErrFinal
-		}
-		r.RecallHandle = handle
+	if r.State.Final() {
 		return r, nil
-	})
-	return err
+	}
+	return s.notes.apply(ctx, r), nil
 }
 
-// Running notes that delivery attempt is with a worker. ErrFinal: do not run it, it was cancelled or has expired.
-func (s *Store) Running(ctx context.Context, id string, attempt int) error {
-	now := time.Now().Round(0)
-	_, err := s.update(ctx, id, func(r Record) (Record, error) { return r.running(now, attempt) })
-	return err
+// Running notes that delivery attempt of the request in r is with a worker; r is made from the request's message.
+//
+// A record that is missing is made anew from r: it was lost, in a power cut of a NATS that does not sync or with a damaged
+// file, or its gateway ended before it could write it. The message is there, so the request was accepted and has no end.
+//
+// ErrFinal: do not run it, it was cancelled or has expired. ErrFull: there is no room for a result; do not run it now.
+func (s *Store) Running(ctx context.Context, r Record, attempt int) error {
+	if err := CheckID(r.ID); err != nil {
+		return err
+	}
+	for range updateTries {
+		was, err := s.await(ctx, r)
+		if errors.Is(err, ErrNotFound) {
+			err = s.Create(ctx, r)
+			if errors.Is(err, ErrExists) { // its gateway wrote it in between
+				continue
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if was.State.Final() {
+			return ErrFinal
+		}
+		if room, err := s.Room(ctx); err == nil && room.Fill() >= runFill {
+			return fmt.Errorf("%w: %.0f %% of it are used", ErrFull, 100*room.Fill())
+		}
+		s.notes.put(ctx, r.ID, note{Attempt: attempt, Started: time.Now().Round(0)})
+		return nil
+	}
+	return ErrContend
+}
+
+const (
+	// lateMost is how long the record of a message that was sent a moment ago is waited for: its gateway writes it when it
+	// knows that the message was stored, and with a handle that no worker knows.
+	lateMost = 250 * time.Millisecond
+	lateStep = 5 * time.Millisecond
+	// lateAge is how old a request is whose gateway has done so, or never will.
+	lateAge = time.Second
+)
+
+// await reads the record of the request in r, which may be about to be written.
+func (s *Store) await(ctx context.Context, r Record) (Record, error) {
+	for end := time.Now().Add(lateMost); ; {
+		found, _, err := s.load(ctx, r.ID)
+		if !errors.Is(err, ErrNotFound) || time.Since(r.Created) > lateAge || time.Now().After(end) {
+			return found, err
+		}
+		timer := time.NewTimer(lateStep)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return Record{}, context.Cause(ctx)
+		}
+	}
 }
 
 // Queued notes that the request went back to its bucket.
-func (s *Store) Queued(ctx context.Context, id string) error {
-	_, err := s.update(ctx, id, Record.queued)
-	return err
-}
+func (s *Store) Queued(ctx context.Context, id string) { s.notes.drop(ctx, id) }
 
-// Finish stores the answer. ErrFinal: a cancel or an earlier answer won, and res is dropped.
+// Finish stores the answer. ErrFinal: a cancel or an earlier answer won, and res is dropped. ErrFull: there is no room for
+// it, now.
 //
 // The body is written before the record that names it. A crash between the two leaves an object that nobody names; it
 // goes with its TTL. It is named after the attempt too, so that a late worker cannot overwrite what a record names.
@@ -177,18 +157,43 @@ func (s *Store) Finish(ctx context.Context, id string, attempt int, res Result) 
 	if len(res.Body) > s.opts.ResultBytes {
 		return fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(res.Body), s.opts.ResultBytes)
 	}
-	var object string
-	if len(res.Body) > s.opts.InlineBytes {
-		object = fmt.Sprintf("%s.%d", id, attempt)
-		if r, _, err := s.load(ctx, id); err != nil {
+	if len(res.Body) <= s.opts.InlineBytes {
+		err := s.finish(ctx, id, attempt, res, "")
+		if len(res.Body) == 0 || !errors.Is(err, ErrFull) {
 			return err
-		} else if r.State.Final() {
-			return ErrFinal // before the object of a finished request is overwritten
 		}
-		if _, err := s.results.PutBytes(ctx, object, res.Body); err != nil {
-			return fmt.Errorf("write result: %w", err)
+		// The bucket of records is full. The bucket of results may not be.
+	}
+	if r, _, err := s.load(ctx, id); err != nil {
+		return err
+	} else if r.State.Final() {
+		return ErrFinal // before the object of a finished request is overwritten
+	}
+	object := fmt.Sprintf("%s.%d", id, attempt)
+	if err := s.putResult(ctx, object, res.Body); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	err := s.finish(ctx, id, attempt, res, object)
+	if errors.Is(err, ErrFinal) || errors.Is(err, ErrFull) {
+		if dropErr := s.results.Delete(ctx, object); dropErr != nil {
+			return errors.Join(err, fmt.Errorf("drop result: %w", dropErr))
 		}
 	}
+	return err
+}
+
+func (s *Store) putResult(ctx context.Context, object string, body []byte) error {
+	if err := s.reachable(); err != nil {
+		return err
+	}
+	meta := jetstream.ObjectMeta{Name: object, Opts: &jetstream.ObjectMetaOptions{
+		ChunkSize: uint32(min(chunkBytes, max(s.nc.MaxPayload()/2, 1))),
+	}}
+	_, err := s.results.Put(ctx, meta, bytes.NewReader(body))
+	return s.judge(err)
+}
+
+func (s *Store) finish(ctx context.Context, id string, attempt int, res Result, object string) error {
 	now := time.Now().Round(0)
 	_, err := s.update(ctx, id, func(r Record) (Record, error) {
 		r, err := r.finished(now, res)
@@ -201,19 +206,36 @@ func (s *Store) Finish(ctx context.Context, id string, attempt int, res Result) 
 		}
 		return r, nil
 	})
-	if errors.Is(err, ErrFinal) && object != "" {
-		if dropErr := s.results.Delete(ctx, object); dropErr != nil {
-			return errors.Join(err, fmt.Errorf("drop result: %w", dropErr))
-		}
+	if err == nil {
+		s.notes.drop(ctx, id)
 	}
 	return err
 }
 
-// Fail stores why there is no answer.
-func (s *Store) Fail(ctx context.Context, id string, f Failure) error {
+// Fail stores why there is no answer. attempt is the delivery that failed; 0: none did.
+func (s *Store) Fail(ctx context.Context, id string, attempt int, f Failure) error {
 	now := time.Now().Round(0)
-	_, err := s.update(ctx, id, func(r Record) (Record, error) { return r.failed(now, f) })
+	_, err := s.update(ctx, id, func(r Record) (Record, error) {
+		r.Attempt = max(r.Attempt, attempt)
+		return r.failed(now, f)
+	})
+	if err == nil {
+		s.notes.drop(ctx, id)
+	}
 	return err
+}
+
+// Bury makes sure that the request in r, of which nobody can say whether its message was stored, is not run: its record is
+// failed with f, and made if it is missing. ErrFinal if it has ended.
+func (s *Store) Bury(ctx context.Context, r Record, f Failure) error {
+	failed, err := r.failed(time.Now().Round(0), f)
+	if err != nil {
+		return err
+	}
+	if err := s.Create(ctx, failed); !errors.Is(err, ErrExists) {
+		return err
+	}
+	return s.Fail(ctx, r.ID, 0, f)
 }
 
 // Cancel ends the request if it has not ended; only user, its owner, may. The returned record is the one before, with
@@ -236,26 +258,82 @@ func (s *Store) Expire(ctx context.Context, id string) error {
 	return err
 }
 
-func (s *Store) load(ctx context.Context, id string) (Record, uint64, error) {
+// version is what is stored under a key. The zero version is nothing.
+type version struct {
+	revision uint64
+	bytes    int64 // as in headerBytes
+}
+
+func (s *Store) load(ctx context.Context, id string) (Record, version, error) {
 	if CheckID(id) != nil {
-		return Record{}, 0, ErrNotFound
+		return Record{}, version{}, ErrNotFound
+	}
+	if err := s.reachable(); err != nil {
+		return Record{}, version{}, err
 	}
 	entry, err := s.records.Get(ctx, id)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return Record{}, 0, ErrNotFound
+		return Record{}, version{}, ErrNotFound
 	}
 	if err != nil {
-		return Record{}, 0, fmt.Errorf("read record: %w", err)
+		return Record{}, version{}, fmt.Errorf("read record: %w", err)
 	}
 	r, err := decodeRecord(entry.Value())
-	return r, entry.Revision(), err
+	return r, version{revision: entry.Revision(), bytes: int64(len(entry.Value())) + r.objectBytes()}, err
+}
+
+// objectBytes is what r takes in the bucket of results.
+func (r Record) objectBytes() int64 {
+	if r.Object == "" {
+		return 0
+	}
+	return int64(r.Size)
+}
+
+// errConflict: the key is not at the version that was to be replaced.
+var errConflict = errors.New("record was changed in between")
+
+// write stores r in place of was.
+func (s *Store) write(ctx context.Context, r Record, was version) error {
+	if err := s.reachable(); err != nil {
+		return err
+	}
+	value, err := encodeRecord(r)
+	if err != nil {
+		return err
+	}
+	m := nats.NewMsg("$KV." + recordBucket + "." + r.ID)
+	m.Data = value
+	total := int64(len(value)) + r.objectBytes()
+	m.Header.Set(headerUser, url.QueryEscape(r.User))
+	m.Header.Set(headerBytes, strconv.FormatInt(total, 10))
+	if was.revision > 0 {
+		m.Header.Set(headerGrew, strconv.FormatInt(total-was.bytes, 10))
+	}
+	_, err = s.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(was.revision), jetstream.WithRetryAttempts(0))
+	return s.judge(err)
+}
+
+// errAway: NATS cannot be reached. Nothing was changed.
+var errAway = errors.New("NATS cannot be reached")
+
+// reachable is to be asked before each call. The client would keep a write until NATS is back, long after its caller was told
+// that it failed, and a read for as long as its caller waits.
+func (s *Store) reachable() error {
+	if !s.nc.IsConnected() {
+		return errAway
+	}
+	return nil
 }
 
 // update applies change to the record until nobody else changed it in between, and returns the record before the change;
 // if change refuses, also that.
+//
+// In a bucket that is full an end is written in the space of the version before it, with as much of the failure's message
+// as fits.
 func (s *Store) update(ctx context.Context, id string, change func(Record) (Record, error)) (Record, error) {
 	for range updateTries {
-		before, revision, err := s.load(ctx, id)
+		before, was, err := s.load(ctx, id)
 		if err != nil {
 			return Record{}, err
 		}
@@ -266,17 +344,39 @@ func (s *Store) update(ctx context.Context, id string, change func(Record) (Reco
 		if err != nil {
 			return before, err
 		}
-		value, err := encodeRecord(after)
-		if err != nil {
-			return before, err
+		err = s.write(ctx, after, was)
+		if errors.Is(err, ErrFull) && after.Failure != nil {
+			short := *after.Failure
+			short.Message = clip(short.Message, shortMessage)
+			after.Failure = &short
+			err = s.write(ctx, after, was)
 		}
-		_, err = s.records.Update(ctx, id, value, revision)
 		if err == nil {
 			return before, nil
 		}
-		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		if !errors.Is(err, errConflict) {
 			return before, fmt.Errorf("write record: %w", err)
 		}
 	}
 	return Record{}, ErrContend
+}
+
+// shortMessage is how much of a failure's message fits into recordPad in the worst case, in which each byte is escaped.
+const shortMessage = 24
+
+// judge gives the errors of JetStream that callers tell apart their names, and notes whether it writes.
+func (s *Store) judge(err error) error {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	switch {
+	case err == nil:
+		s.failing.clear()
+	case ok && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant):
+		return errConflict
+	case ok && api.ErrorCode == codeStoreFailed && isLimit(api):
+		s.room.expire()
+		return fmt.Errorf("%w: %w", ErrFull, err)
+	case !errors.Is(err, context.Canceled): // a stream that has met a write error does not even answer
+		s.failing.note(time.Now())
+	}
+	return err
 }

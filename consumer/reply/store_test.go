@@ -3,6 +3,7 @@ package reply
 import (
 	"bytes"
 	"errors"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -22,12 +23,18 @@ func TestStoreLife(t *testing.T) {
 	s := newStore(t, StoreOptions{InlineBytes: 10})
 	ctx := t.Context()
 	deadline := time.Unix(2_000_000_000, 0).UTC()
-	must(t, s.Create(ctx, Record{ID: "a", User: "u", Model: "m", Deadline: deadline}))
+	must(t, s.Create(ctx, Record{ID: "a", User: "u", Model: "m", RecallHandle: "h", Deadline: deadline}))
 	if err := s.Create(ctx, Record{ID: "a", User: "u"}); !errors.Is(err, ErrExists) {
 		t.Errorf("second create: %v", err)
 	}
-	must(t, s.SetRecallHandle(ctx, "a", "h"), s.Running(ctx, "a", 1), s.Queued(ctx, "a"), s.Running(ctx, "a", 2))
+	must(t, s.Running(ctx, Record{ID: "a"}, 1))
+	s.Queued(ctx, "a")
 	r, err := s.Get(ctx, "a", "u")
+	if err != nil || r.State != StateQueued {
+		t.Errorf("queued again: %+v, %v", r, err)
+	}
+	must(t, s.Running(ctx, Record{ID: "a"}, 2))
+	r, err = s.Get(ctx, "a", "u")
 	if err != nil || r.State != StateRunning || r.Attempt != 2 || r.RecallHandle != "h" || !r.Deadline.Equal(deadline) {
 		t.Errorf("running: %+v, %v", r, err)
 	}
@@ -37,7 +44,7 @@ func TestStoreLife(t *testing.T) {
 		must(t, s.Finish(ctx, id, 1, Result{Status: 200, Body: body, Usage: Usage{1, 2}}))
 		r, err := s.Get(ctx, id, "u")
 		must(t, err)
-		got, err := s.Body(ctx, r)
+		got, err := read(s.Open(ctx, r))
 		if err != nil || !bytes.Equal(got, body) || r.State != StateDone || r.Size != len(body) || r.Usage.Output != 2 {
 			t.Errorf("%d bytes: %d came, %v, %v", len(body), len(got), r.State, err)
 		}
@@ -45,11 +52,18 @@ func TestStoreLife(t *testing.T) {
 			t.Errorf("%d bytes: object %q", len(body), r.Object)
 		}
 	}
-	must(t, s.Fail(ctx, "a", Failure{Status: 502, Code: "x"}))
+	must(t, s.Fail(ctx, "a", 2, Failure{Status: 502, Code: "x"}))
 	r, err = s.Get(ctx, "a", "u")
 	if err != nil || r.State != StateFailed || r.Status != 502 || r.Failure.Code != "x" || r.Finished.IsZero() {
 		t.Errorf("failed: %+v, %v", r, err)
 	}
+}
+
+func read(body io.Reader, err error) ([]byte, error) {
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(body)
 }
 
 func TestStoreHidesFromOthers(t *testing.T) {
@@ -73,18 +87,17 @@ func second[T any](_ T, err error) error { return err }
 func TestStoreFinalIsFinal(t *testing.T) {
 	s := newStore(t, StoreOptions{InlineBytes: 1, ResultBytes: 100})
 	ctx := t.Context()
-	must(t, s.Create(ctx, Record{ID: "a", User: "u"}), s.SetRecallHandle(ctx, "a", "h"))
+	must(t, s.Create(ctx, Record{ID: "a", User: "u", RecallHandle: "h"}))
 	before, err := s.Cancel(ctx, "a", "u")
 	if err != nil || before.State != StateQueued || before.RecallHandle != "h" {
 		t.Fatalf("cancel: %+v, %v", before, err)
 	}
 	for name, err := range map[string]error{
-		"running": s.Running(ctx, "a", 1),
-		"queued":  s.Queued(ctx, "a"),
+		"running": s.Running(ctx, Record{ID: "a"}, 1),
 		"finish":  s.Finish(ctx, "a", 1, Result{Body: []byte("inline no")}),
-		"fail":    s.Fail(ctx, "a", Failure{}),
+		"fail":    s.Fail(ctx, "a", 0, Failure{}),
+		"bury":    s.Bury(ctx, Record{ID: "a"}, Failure{}),
 		"expire":  s.Expire(ctx, "a"),
-		"handle":  s.SetRecallHandle(ctx, "a", "i"),
 		"cancel":  second(s.Cancel(ctx, "a", "u")),
 	} {
 		if !errors.Is(err, ErrFinal) {
@@ -105,7 +118,7 @@ func TestStoreCancelRacesAnswer(t *testing.T) {
 	ctx := t.Context()
 	for i := range 20 {
 		id := "r" + string(rune('a'+i))
-		must(t, s.Create(ctx, Record{ID: id, User: "u"}), s.Running(ctx, id, 1))
+		must(t, s.Create(ctx, Record{ID: id, User: "u"}), s.Running(ctx, Record{ID: id}, 1))
 		var finish, cancel error
 		var wg sync.WaitGroup
 		wg.Go(func() { finish = s.Finish(ctx, id, 1, Result{Status: 200}) })

@@ -1,0 +1,82 @@
+package reply
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrResult: the stored result is not the one that was written.
+var ErrResult = errors.New("reply: damaged result")
+
+// ResultChunk bounds what a reader of [Store.Open] holds in memory.
+const ResultChunk = chunkBytes
+
+// Open returns a reader of the answer's bytes, of a record that Get returned. A large answer is read piece by piece as it is
+// asked for, so that a slow reader holds one piece in memory. ErrNotFound: the result's TTL ended a moment before the
+// record's. The last Read checks the digest; ErrResult.
+func (s *Store) Open(ctx context.Context, r Record) (io.Reader, error) {
+	if r.Object == "" {
+		return bytes.NewReader(r.Body), nil
+	}
+	info, err := s.results.GetInfo(ctx, r.Object)
+	if errors.Is(err, jetstream.ErrObjectNotFound) {
+		return nil, ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read result: %w", err)
+	}
+	return &resultReader{
+		ctx: ctx, stream: s.resultStream, subject: "$O." + resultBucket + ".C." + info.NUID, next: 1,
+		left: info.Chunks, digest: info.Digest, sum: sha256.New(),
+	}, nil
+}
+
+// resultReader reads one message after the other. It belongs to one goroutine.
+type resultReader struct {
+	ctx     context.Context //nolint:containedctx // an io.Reader has no other way to end
+	stream  jetstream.Stream
+	subject string
+	next    uint64 // the sequence from which on the next chunk is looked for
+	left    uint32 // chunks
+	piece   []byte // of the chunk read last, what was not asked for yet
+	digest  string
+	sum     hash.Hash
+}
+
+// Read implements [io.Reader].
+func (r *resultReader) Read(p []byte) (int, error) {
+	for len(r.piece) == 0 {
+		if r.left == 0 {
+			return 0, r.end()
+		}
+		m, err := r.stream.GetMsg(r.ctx, r.next, jetstream.WithGetMsgSubject(r.subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return 0, fmt.Errorf("%w: %d of its chunks are missing", ErrResult, r.left)
+		}
+		if err != nil {
+			return 0, fmt.Errorf("read result: %w", err)
+		}
+		r.next, r.left, r.piece = m.Sequence+1, r.left-1, m.Data
+		r.sum.Write(m.Data)
+	}
+	n := copy(p, r.piece)
+	r.piece = r.piece[n:]
+	return n, nil
+}
+
+func (r *resultReader) end() error {
+	want, ok := strings.CutPrefix(r.digest, "SHA-256=")
+	if ok && base64.URLEncoding.EncodeToString(r.sum.Sum(nil)) != want {
+		return fmt.Errorf("%w: its digest is another", ErrResult)
+	}
+	return io.EOF
+}
