@@ -56,6 +56,8 @@ type Broker struct {
 
 	// waiting are the bytes of sends on their way, see Options.MaxEventBytes.
 	waiting atomic.Int64
+	// space is nil when nobody watches the disk.
+	space *space
 
 	// redriving serialises Redrive.
 	redriving sync.Mutex
@@ -94,6 +96,7 @@ func OpenContext(opening context.Context, opts Options) (*Broker, error) {
 		opts:     opts, store: st, runCtx: runCtx, stop: stop, loops: loops,
 		topics: map[string]*owner{}, groups: map[string]groupEntry{}, nextTopic: 1, nextGroup: 1,
 	}
+	b.space = newSpace(opts)
 	b.notices = newNotices(opts, &b.metrics.NoticesDropped)
 	if err := b.recover(); err != nil {
 		stop()
@@ -103,6 +106,7 @@ func OpenContext(opening context.Context, opts Options) (*Broker, error) {
 		b.start(o)
 	}
 	loops.Go(func() error { return b.sweep(runCtx) })
+	loops.Go(func() error { return b.space.run(runCtx) })
 	loops.Go(func() error { return b.watchGroups(runCtx) })
 	go b.notices.run()
 	if err := b.createConfigured(ctx); err != nil {

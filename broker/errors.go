@@ -43,6 +43,9 @@ var (
 	ErrBucketNotFound = errors.New("bucket not found")
 	// ErrScanLimit: a search gave up before it had looked at everything.
 	ErrScanLimit = errors.New("too much to search")
+	// ErrDiskFull: the volume of the store has less room than its reserve. It passes when
+	// messages are settled or purged, or somebody makes room.
+	ErrDiskFull = errors.New("disk is nearly full")
 	// ErrBusy: the owner loop's queue is full; try again.
 	ErrBusy = errors.New("broker is busy")
 	// ErrClosed: the broker is stopping, or its store failed.

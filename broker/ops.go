@@ -251,6 +251,9 @@ func (b *Broker) Redrive(ctx context.Context, group string, seqs []uint64) (Redr
 		if err != nil {
 			return done, fmt.Errorf("dead letter %d: %w", seq, err)
 		}
+		if err := b.admit([]Message{m}); err != nil {
+			return done, fmt.Errorf("dead letter %d: %w", seq, err)
+		}
 		if err := b.callSend(ctx, g.owner, c, &redriveCommand{sendCommand: c, group: g.id, seq: seq}); err != nil {
 			return done, fmt.Errorf("dead letter %d: %w", seq, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/penstockmq/penstock/broker/datadir"
 	"github.com/penstockmq/penstock/broker/lite"
 	"github.com/penstockmq/penstock/suspend/policy"
 )
@@ -55,6 +56,13 @@ type Options struct {
 	// MaxDeadLetters bounds the dead letters kept for a group; the oldest goes
 	// first. Default 1,000,000.
 	MaxDeadLetters int
+	// DiskReserve is how many bytes of the volume are kept for acks, purges and recovery:
+	// with less free, sends and redrives are refused with ErrDiskFull. Of a small volume
+	// it is a quarter at most. 0 keeps none.
+	DiskReserve int64
+	// FreeSpace measures the volume. nil asks the machine's file system for Dir; with an
+	// FS of its own, nothing is measured.
+	FreeSpace func() (datadir.Space, error)
 	// SweepInterval is how often buckets past their TTL are looked for. Default 1 s.
 	SweepInterval time.Duration
 
@@ -181,6 +189,10 @@ func (o Options) withDefaults() Options {
 	for i := range o.Groups {
 		o.Groups[i] = o.Groups[i].withDefaults()
 	}
+	if o.FreeSpace == nil && o.FS == nil {
+		dir := o.Dir
+		o.FreeSpace = func() (datadir.Space, error) { return datadir.FreeSpace(dir) }
+	}
 	if o.Observer == nil {
 		o.Observer = noObserver{}
 	}
@@ -237,6 +249,9 @@ func (o Options) validate() error {
 		{"max auto groups", int64(o.MaxAutoGroups)},
 	} {
 		errs = append(errs, inRange(f.key, f.v, 1<<50))
+	}
+	if o.DiskReserve < 0 {
+		errs = append(errs, fmt.Errorf("%w: disk reserve %d is negative", ErrInvalidArgument, o.DiskReserve))
 	}
 	return errors.Join(errs...)
 }

@@ -17,7 +17,7 @@ import (
 //
 // Errors: ErrTopicNotFound; ErrInvalidArgument or lite.ErrName for a field out of
 // its limits; ErrBodyTooLarge; ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets and
-// ErrTooManyUserBuckets when a cap is reached; ErrBusy; ErrClosed; the context's error, after which the
+// ErrTooManyUserBuckets when a cap is reached; ErrDiskFull; ErrBusy; ErrClosed; the context's error, after which the
 // messages may or may not have been stored.
 func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Receipt, error) {
 	o, err := b.topic(ctx, topic)
@@ -26,6 +26,9 @@ func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Rece
 	}
 	c, err := b.newSend(msgs)
 	if err != nil {
+		return nil, err
+	}
+	if err := b.admit(msgs); err != nil {
 		return nil, err
 	}
 	if err := b.callSend(ctx, o, c, c); err != nil {

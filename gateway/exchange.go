@@ -17,6 +17,9 @@ const (
 	// brokerRetry is when a caller is asked to come back while the broker cannot be reached: about as long as the
 	// producer needs to connect again.
 	brokerRetry = 2 * time.Second
+	// storageRetry is the same while the broker's disk is nearly full: somebody has to make room, or the pool has to
+	// work through what is there.
+	storageRetry = 10 * time.Second
 
 	// queuesRetry is when to ask again for one more queue: one that was never served is gone some minutes after its last use.
 	queuesRetry = time.Minute
@@ -200,6 +203,8 @@ func (x *exchange) unsent(err error) error {
 		return full
 	case errors.Is(condition, errQueues):
 		return after(condition, queuesRetry, "this user has as many queues as one user may have: use fewer models, or wait until unused ones are gone")
+	case errors.Is(condition, errStorage):
+		return after(condition, storageRetry, "the broker's disk is nearly full: it takes no new requests")
 	case errors.Is(condition, errBroker):
 		x.g.opts.Logger.Warn("message not sent", "request_id", x.c.id, "error", err)
 		return after(condition, brokerRetry, "the broker cannot be reached")

@@ -33,6 +33,7 @@ var (
 	errBusy         = errors.New("the gateway has as many requests as it can hold")
 	errStopping     = errors.New("the gateway is stopping")
 	errBroker       = errors.New("the broker cannot be reached")
+	errStorage      = errors.New("the broker's disk is nearly full: it takes no new requests")
 	errReplies      = errors.New("the reply service cannot be reached")
 	errStoreFull    = errors.New("the store of asynchronous requests is full")
 	errUserStore    = errors.New("too many asynchronous requests of this user are kept")
@@ -85,6 +86,7 @@ var statusTable = [...]status{
 	{errBusy, http.StatusServiceUnavailable, typeServer, "gateway_overloaded"},
 	{errStopping, http.StatusServiceUnavailable, typeServer, "gateway_stopping"},
 	{errBroker, http.StatusServiceUnavailable, typeServer, "broker_unavailable"},
+	{errStorage, http.StatusServiceUnavailable, typeServer, "storage_full"},
 	{errReplies, http.StatusServiceUnavailable, typeServer, "reply_unavailable"},
 	{errStoreFull, http.StatusServiceUnavailable, typeServer, "async_store_full"},
 	{errUserStore, http.StatusTooManyRequests, typeRate, "async_limit_exceeded"},
@@ -144,6 +146,7 @@ const (
 	codeTooManyRequests    = 42900 // the bucket is full, in messages or bytes, or the broker is busy
 	codeLiteQuota          = 42901 // the user or the parent topic has its maximum of buckets
 	codePropertiesTooLarge = 43101
+	codeDiskFull           = 50401 // MASTER_PERSISTENCE_TIMEOUT
 )
 
 // sendCondition maps a producer's error to a condition. Everything but a clear refusal is errBroker: the caller may try again.
@@ -159,6 +162,8 @@ func sendCondition(err error) error {
 		return errQueues
 	case codeBodyTooLarge:
 		return errTooLarge
+	case codeDiskFull:
+		return errStorage
 	case codePropertiesTooLarge:
 		return errValue
 	default:

@@ -56,6 +56,7 @@ func TestStatusTable(t *testing.T) {
 		{errBusy, 503, "server_error", "gateway_overloaded"},
 		{errStopping, 503, "server_error", "gateway_stopping"},
 		{errBroker, 503, "server_error", "broker_unavailable"},
+		{errStorage, 503, "server_error", "storage_full"},
 		{errReplies, 503, "server_error", "reply_unavailable"},
 		{errStoreFull, 503, "server_error", "async_store_full"},
 		{errUserStore, 429, "rate_limit_error", "async_limit_exceeded"},

@@ -261,6 +261,7 @@ func TestBrokerRefuses(t *testing.T) {
 		{&mq.CodeError{Code: 42901}, 429, "too_many_queues", true},
 		{&mq.CodeError{Code: 41301}, 413, "request_too_large", false},
 		{&mq.CodeError{Code: 40402}, 503, "broker_unavailable", true},
+		{&mq.CodeError{Code: mq.CodeDiskFull}, 503, "storage_full", true},
 		{fmt.Errorf("connection refused"), 503, "broker_unavailable", true},
 	} {
 		r.broker.refuseWith(tt.err)

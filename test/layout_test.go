@@ -76,7 +76,7 @@ var layout = map[string]row{
 		rank: "2", project: []string{"suspend/...", "readyset", "broker/lite"},
 	},
 	"broker": {
-		rank: "3", project: []string{"suspend/...", "readyset", "broker/lite", "broker/store", "broker/dispatch"},
+		rank: "3", project: []string{"suspend/...", "readyset", "broker/lite", "broker/datadir", "broker/store", "broker/dispatch"},
 		modules: []string{"golang.org/x/sync", "github.com/cockroachdb/pebble/v2/vfs"},
 	},
 	"broker/rpc/penstockv1": {rank: "0", modules: client[1:]},

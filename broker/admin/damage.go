@@ -6,11 +6,13 @@ import (
 	"github.com/penstockmq/penstock/broker"
 )
 
-// damageCollector reads, at each scrape, what of the store could not be read or written.
+// damageCollector reads, at each scrape, what of the store could not be read or written, and what
+// room its volume has.
 // It asks no owner loop: a broker that hangs on its disk still says so.
 type damageCollector struct {
 	broker                                             *broker.Broker
 	records, blocks, cutBytes, cutBatches, backgrounds *prometheus.Desc
+	free, reserve, refusing                            *prometheus.Desc
 }
 
 func newDamageCollector(b *broker.Broker) *damageCollector {
@@ -24,12 +26,15 @@ func newDamageCollector(b *broker.Broker) *damageCollector {
 		cutBytes:    desc("log_cut_bytes", "Bytes at the end of the log that the start cut off: a crash tore it, or they were damaged."),
 		cutBatches:  desc("log_cut_batches", "Batches among them that could be told apart."),
 		backgrounds: desc("background_errors_total", "Flushes and compactions that failed and were tried again."),
+		free:        desc("disk_free_bytes", "Room on the volume of the data folder, the ballast included."),
+		reserve:     desc("disk_reserve_bytes", "Of which is kept for acks, purges and recovery; 0 if nothing is."),
+		refusing:    desc("disk_refusing", "1 while new messages are refused for want of room."),
 	}
 }
 
 // Describe implements [prometheus.Collector].
 func (c *damageCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.records, c.blocks, c.cutBytes, c.cutBatches, c.backgrounds} {
+	for _, d := range []*prometheus.Desc{c.records, c.blocks, c.cutBytes, c.cutBatches, c.backgrounds, c.free, c.reserve, c.refusing} {
 		out <- d
 	}
 }
@@ -45,4 +50,12 @@ func (c *damageCollector) Collect(out chan<- prometheus.Metric) {
 	send(c.cutBytes, prometheus.GaugeValue, m.CutBytes)
 	send(c.cutBatches, prometheus.GaugeValue, m.CutRecords)
 	send(c.backgrounds, prometheus.CounterValue, m.BackgroundErrors)
+	disk := c.broker.Space()
+	send(c.free, prometheus.GaugeValue, disk.Free)
+	send(c.reserve, prometheus.GaugeValue, disk.Reserve)
+	refusing := int64(0)
+	if disk.Refusing {
+		refusing = 1
+	}
+	send(c.refusing, prometheus.GaugeValue, refusing)
 }

@@ -75,6 +75,7 @@ var statusTable = [...]status{
 	{broker.ErrBucketBytes, http.StatusConflict, "bucket_full"},
 	{broker.ErrTooManyBuckets, http.StatusConflict, "too_many_buckets"},
 	{broker.ErrTooManyUserBuckets, http.StatusConflict, "too_many_user_buckets"},
+	{broker.ErrDiskFull, http.StatusInsufficientStorage, "disk_full"},
 	{broker.ErrBusy, http.StatusServiceUnavailable, "busy"},
 	{broker.ErrClosed, http.StatusServiceUnavailable, "closed"},
 

@@ -77,3 +77,13 @@ func PutBallast(dir string, size int64) error {
 	}
 	return nil
 }
+
+// Room is FreeSpace as it would be without the ballast of the folder. Reserves are judged
+// by it, so that a ballast is a part of the reserve and not beside it.
+func Room(dir string) (Space, error) {
+	s, err := FreeSpace(dir)
+	if info, statErr := os.Stat(filepath.Join(dir, ballastName)); statErr == nil {
+		s.Free += info.Size()
+	}
+	return s, err
+}

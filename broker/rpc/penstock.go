@@ -39,6 +39,8 @@ var grpcCodes = map[v2.Code]codes.Code{
 	v2.Code_NOT_IMPLEMENTED:          codes.Unimplemented,
 	v2.Code_HA_NOT_AVAILABLE:         codes.Unavailable,
 	v2.Code_PROXY_TIMEOUT:            codes.DeadlineExceeded,
+	// The disk is nearly full.
+	v2.Code_MASTER_PERSISTENCE_TIMEOUT: codes.ResourceExhausted,
 }
 
 // refusePenstock is st as a gRPC error, with st's code among its details.

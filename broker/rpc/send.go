@@ -17,7 +17,8 @@ import (
 // Codes, in the order of the checks: those of checkSend; TOPIC_NOT_FOUND;
 // BAD_REQUEST for over 1,024 messages or a deadline that is no time;
 // LITE_TOPIC_QUOTA_EXCEEDED when the topic has its maximum of buckets;
-// TOO_MANY_REQUESTS when the bucket is full or the broker busy. Every entry has the
+// TOO_MANY_REQUESTS when the bucket is full or the broker busy;
+// MASTER_PERSISTENCE_TIMEOUT when the disk is nearly full. Every entry has the
 // same code, since official clients send the whole batch again on any other answer.
 func (s *Server) SendMessage(ctx context.Context, r *v2.SendMessageRequest) (*v2.SendMessageResponse, error) {
 	in := r.GetMessages()

@@ -50,6 +50,7 @@ var wantCodes = map[string]struct {
 	"broker.ErrBucketBytes":        {broker.ErrBucketBytes, 42900},
 	"broker.ErrTooManyWaiters":     {broker.ErrTooManyWaiters, 42900},
 	"broker.ErrBusy":               {broker.ErrBusy, 42900},
+	"broker.ErrDiskFull":           {broker.ErrDiskFull, 50401},
 	"broker.ErrTooManyBuckets":     {broker.ErrTooManyBuckets, 42901},
 	"broker.ErrTooManyUserBuckets": {broker.ErrTooManyUserBuckets, 42901},
 	"broker.ErrSubscriptionQuota":  {broker.ErrSubscriptionQuota, 42902},

@@ -49,6 +49,13 @@ func repair(dir string, cut bool) (*LogDamage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if t, err := checkTail(vfs.Default, dir); errors.Is(err, ErrLogDamaged) && (len(logs) == 0 || t.number > logs[len(logs)-1].number) {
+		d := &LogDamage{Log: t.name, LostBytes: t.synced} // the file is missing
+		if !cut {
+			return d, nil
+		}
+		return d, forgetSynced(dir)
+	}
 	for i, l := range logs {
 		bad, s, err := damagedLog(dir, l, i == len(logs)-1)
 		if err != nil {
@@ -146,7 +153,11 @@ func cutLogs(dir string, l logFile, offset int64, later []logFile, names []strin
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("cut log: %w", err)
 	}
-	// What it promises of the log is given up with the cut.
+	return forgetSynced(dir)
+}
+
+// forgetSynced gives up what the mark promises of the log.
+func forgetSynced(dir string) error {
 	if err := os.Remove(filepath.Join(dir, syncedName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cut log: %w", err)
 	}

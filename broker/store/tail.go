@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -26,14 +27,25 @@ func (t *logTail) missing() bool { return t.synced > t.stop }
 func checkTail(fs vfs.FS, dir string) (logTail, error) {
 	var t logTail
 	var err error
-	if t.number, t.name, err = newestLog(fs, dir); err != nil || t.number == 0 {
-		return t, err
-	}
-	if t.logScan, err = readLog(fs, dir, t.logFile); err != nil {
+	if t.number, t.name, err = newestLog(fs, dir); err != nil {
 		return t, err
 	}
 	number, offset, err := readSynced(fs, dir)
 	if err != nil {
+		return t, err
+	}
+	if number > t.number {
+		// Logs are deleted when the manifest does not need them any more.
+		if needed, err := minUnflushed(fs, dir); err != nil || number >= needed {
+			t.logFile, t.synced = logFile{number, fmt.Sprintf("%06d.log", number)}, offset
+			return t, errors.Join(err, fmt.Errorf("%w: %s is missing, and %d bytes of it were reported as safe: "+
+				"restore the folder from a copy, or give them up with penstock store repair", ErrLogDamaged, t.name, offset))
+		}
+	}
+	if t.number == 0 {
+		return t, nil
+	}
+	if t.logScan, err = readLog(fs, dir, t.logFile); err != nil {
 		return t, err
 	}
 	if number == t.number {

@@ -293,6 +293,30 @@ func TestRepairCutsAtTheDamage(t *testing.T) {
 	}
 }
 
+// TestMissingLogStopsTheStart: the file is gone, and with it all that was acknowledged
+// since the last flush.
+func TestMissingLogStopsTheStart(t *testing.T) {
+	t.Parallel()
+	dir := killed(t, messagesOf(t, Durable, 50, 700))
+	path := newestPath(t, dir)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, _, _, _, err := reopen(t, dir); !errors.Is(err, ErrLogDamaged) || !strings.Contains(err.Error(), filepath.Base(path)) {
+			t.Fatalf("got error %v, want ErrLogDamaged with the log's name", err)
+		}
+	}
+	for _, cut := range []bool{false, true} {
+		if d, err := Repair(dir, cut); err != nil || d == nil || d.Log != filepath.Base(path) || d.LostBytes < 50*700 {
+			t.Errorf("cut %v: %+v, %v", cut, d, err)
+		}
+	}
+	if _, _, _, _, err := reopen(t, dir); err != nil {
+		t.Errorf("after the repair: %v", err)
+	}
+}
+
 // TestRepairLeavesAWholeStoreAlone, and one that another process has open.
 func TestRepairLeavesAWholeStoreAlone(t *testing.T) {
 	t.Parallel()

@@ -20,13 +20,15 @@ const grpcStopGrace = time.Second
 func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	notices := rpc.NewNotices()
 	b, err := broker.OpenContext(ctx, broker.Options{
-		Dir:        filepath.Join(n.opts.Data, StoreFolder),
-		AsyncFlush: n.opts.Flush == FlushAsync,
-		CacheBytes: int64(n.opts.Cache),
-		Topics:     n.opts.topics(),
-		Groups:     n.opts.groups(),
-		AutoCreate: n.opts.AutoCreate,
-		AutoTopic:  broker.TopicConfig{TTL: n.opts.TTL, UnservedTTL: n.opts.UnservedTTL, MaxUserBuckets: n.opts.MaxUserBuckets},
+		Dir:         filepath.Join(n.opts.Data, StoreFolder),
+		DiskReserve: int64(n.opts.DiskReserve),
+		FreeSpace:   n.room,
+		AsyncFlush:  n.opts.Flush == FlushAsync,
+		CacheBytes:  int64(n.opts.Cache),
+		Topics:      n.opts.topics(),
+		Groups:      n.opts.groups(),
+		AutoCreate:  n.opts.AutoCreate,
+		AutoTopic:   broker.TopicConfig{TTL: n.opts.TTL, UnservedTTL: n.opts.UnservedTTL, MaxUserBuckets: n.opts.MaxUserBuckets},
 		AutoGroup: broker.GroupConfig{
 			InFlight: n.opts.InFlight, MaxAttempts: n.opts.MaxAttempts, MaxSuspend: n.opts.MaxSuspend, Retention: n.opts.GroupRetention,
 		},
@@ -46,6 +48,7 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	n.broker = b
 	n.onClose(core, b.Close)
 	n.run(core, "broker", b.Run)
+	n.run(core, "ballast", n.keepBallast)
 	admin.RegisterBroker(n.registry, b)
 	n.checks = append(n.checks, admin.Check{Name: "broker", Run: func(ctx context.Context) error {
 		_, err := b.Stats(ctx) // answered by every owner loop
@@ -54,6 +57,12 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	n.checks = append(n.checks, admin.Check{Name: "store", Run: func(context.Context) error {
 		if err := b.Damaged(); err != nil {
 			return fmt.Errorf("%w: %w", admin.ErrDegraded, err)
+		}
+		return nil
+	}}, admin.Check{Name: "disk", Run: func(context.Context) error {
+		// Not unavailable: acks and purges have to come through, since they make room.
+		if s := b.Space(); s.Refusing {
+			return fmt.Errorf("%w: %d bytes are free, %d are kept in reserve: new messages are refused", admin.ErrDegraded, s.Free, s.Reserve)
 		}
 		return nil
 	}})

@@ -2,12 +2,17 @@ package node
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/penstockmq/penstock/broker/datadir"
 )
 
 // StoreFolder is the broker's store within the data folder.
 const StoreFolder = "store"
+
+// ballastInterval is the time between two looks whether a ballast can be set aside again.
+const ballastInterval = 10 * time.Second
 
 // startData takes the data folder for this process and finds out whether it can be
 // worked in, before the store or JetStream open a file of it and before any port is
@@ -21,5 +26,73 @@ func (n *Node) startData(ctx context.Context) error {
 		return err
 	}
 	n.onClose(base, lock.Release) // the first closer of the last stage: it runs last
+	if err := n.dropBallast(); err != nil {
+		return err
+	}
 	return datadir.Probe(ctx, n.opts.Data)
+}
+
+// room is the space on the volume of the data folder, as if there was no ballast.
+func (n *Node) room() (datadir.Space, error) { return datadir.Room(n.opts.Data) }
+
+// dropBallast gives a start on a full volume what it needs: what was written to the log has
+// to become tables before anything else is done.
+func (n *Node) dropBallast() error {
+	if !datadir.HasBallast(n.opts.Data) {
+		return nil
+	}
+	room, err := n.room()
+	if err != nil {
+		return err
+	}
+	reserve := room.Reserve(int64(n.opts.DiskReserve))
+	if room.Free >= reserve && reserve > 0 {
+		return nil
+	}
+	n.log.Warn("disk nearly full: the ballast is given up for this start", "free_bytes", room.Free, "reserve_bytes", reserve)
+	return datadir.DropBallast(n.opts.Data)
+}
+
+// keepBallast sets the ballast aside whenever there is room for it beside the reserve.
+func (n *Node) keepBallast(ctx context.Context) error {
+	ticker := time.NewTicker(ballastInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		if !n.putBallast() {
+			<-ctx.Done()
+			return nil
+		}
+	}
+}
+
+// putBallast says whether it is worth trying again.
+func (n *Node) putBallast() bool {
+	if n.opts.DiskReserve == 0 {
+		return false
+	}
+	if datadir.HasBallast(n.opts.Data) {
+		return true
+	}
+	room, err := n.room()
+	if err != nil {
+		return true // the broker logs it
+	}
+	reserve := room.Reserve(int64(n.opts.DiskReserve))
+	size := datadir.Ballast(reserve)
+	if size == 0 || room.Free < reserve+size {
+		return true
+	}
+	switch err := datadir.PutBallast(n.opts.Data, size); {
+	case errors.Is(err, errors.ErrUnsupported):
+		n.log.Info("no ballast: the file system cannot set blocks aside; a start on a full disk may need room made by hand")
+		return false
+	case err != nil:
+		n.log.Warn("ballast not set aside", "error", err)
+	}
+	return true
 }

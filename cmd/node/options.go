@@ -91,6 +91,10 @@ type Options struct {
 
 	// Flush is FlushFsync or FlushAsync: what an accepted send survives.
 	Flush string `mapstructure:"flush"`
+	// DiskReserve is how much of the volume of Data is kept for acks, purges and a start:
+	// with less free, new messages are refused. Half of it is set aside in a file that a
+	// start on a full volume removes. Of a small volume it is a quarter at most; 0 keeps none.
+	DiskReserve Size `mapstructure:"disk-reserve"`
 	// Cache bounds the store's block cache.
 	Cache Size `mapstructure:"cache"`
 	// MaxBody bounds a request's body and a message's. With more than 4,032 KiB a RocketMQ
@@ -250,6 +254,7 @@ func Defaults() Options {
 		MaxAttempts:    17,
 		MaxSuspend:     24 * time.Hour,
 		Flush:          FlushFsync,
+		DiskReserve:    256 * MiB,
 		Cache:          128 * MiB,
 		MaxBody:        4*MiB - 64*KiB,
 		RequestTimeout: 10 * time.Minute,

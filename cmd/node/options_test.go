@@ -54,6 +54,7 @@ func TestValidateNamesTheKey(t *testing.T) {
 		}},
 		{"flush", func(o *node.Options) { o.Flush = "sometimes" }},
 		{"adapter", func(o *node.Options) { o.Adapter = "java" }},
+		{"disk-reserve", func(o *node.Options) { o.DiskReserve = -1 }},
 		{"cache", func(o *node.Options) { o.Cache = 1 }},
 		{"max-body", func(o *node.Options) { o.MaxBody = node.GiB }},
 		{"request-timeout", func(o *node.Options) { o.RequestTimeout = 48 * time.Hour }},

@@ -68,6 +68,7 @@ func (o Options) Validate() error {
 	within(&f, "max-suspend", o.MaxSuspend, time.Millisecond, maxDuration)
 	oneOf(&f, "flush", o.Flush, FlushFsync, FlushAsync)
 	oneOf(&f, "adapter", o.Adapter, AdapterStubs, AdapterOfficial)
+	within(&f, "disk-reserve", o.DiskReserve, 0, TiB)
 	within(&f, "cache", o.Cache, MiB, TiB)
 	within(&f, "max-body", o.MaxBody, KiB, 64*MiB)
 	within(&f, "request-timeout", o.RequestTimeout, time.Millisecond, maxDuration)

@@ -43,6 +43,7 @@ func addServerFlags(fs *pflag.FlagSet, def node.Options) {
 
 func addBrokerFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.String("flush", def.Flush, "fsync: an accepted send survives a power cut; async: only kill -9")
+	fs.String("disk-reserve", def.DiskReserve.String(), "room on the volume of --data below which new messages are refused; 0B keeps none")
 	fs.String("cache", def.Cache.String(), "store's block cache")
 	fs.Duration("ttl", def.TTL, "how long an idle bucket lives; 0 is for ever")
 	fs.Duration("unserved-ttl", def.UnservedTTL, "how long an idle bucket lives of which no message was served")

@@ -71,6 +71,10 @@ func printDamage(cmd *cobra.Command, d *store.LogDamage, cut bool) error {
 	if !cut {
 		return fmt.Errorf("%w: %s; give them up with --yes", errDamaged, found)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: cut off; the bytes are in %s\n", found, strings.Join(d.Files, ", "))
+	kept := "nothing of it is left"
+	if len(d.Files) > 0 {
+		kept = "the bytes are in " + strings.Join(d.Files, ", ")
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: cut off; %s\n", found, kept)
 	return err
 }

@@ -184,6 +184,7 @@ func TestTopic(t *testing.T) {
 	}{
 		{"sent", nil, Done, ""},
 		{"full", &mq.CodeError{Code: mq.CodeTooMany}, Failed, CodeBusy},
+		{"disk full", &mq.CodeError{Code: mq.CodeDiskFull}, Failed, CodeBusy},
 		{"too large", &mq.CodeError{Code: mq.CodeBodyTooLarge}, Refused, ""},
 		{"no broker", errors.New("refused"), Failed, CodeUnreachable},
 	} {

@@ -103,7 +103,7 @@ func (t *Topic) failure(ctx, wait context.Context, err error, sink Sink) Outcome
 		return failed(http.StatusGatewayTimeout, CodeTimeout, "the broker took too long", true, context.Cause(wait))
 	case mq.IsCode(err, mq.CodeBodyTooLarge):
 		return refuse(sink, http.StatusRequestEntityTooLarge, CodeBodyLarge, "the body is over the broker's limit")
-	case mq.IsCode(err, mq.CodeTooMany, mq.CodeTooManyBuckets):
+	case mq.IsCode(err, mq.CodeTooMany, mq.CodeTooManyBuckets, mq.CodeDiskFull):
 		return failed(http.StatusServiceUnavailable, CodeBusy, "the broker has no room", true, err)
 	default:
 		return failed(http.StatusBadGateway, CodeUnreachable, "the broker did not take the message", true, err)

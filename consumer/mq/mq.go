@@ -146,8 +146,9 @@ func (e *CodeError) Error() string {
 // Codes that callers of this package act on.
 const (
 	CodeBodyTooLarge   = int32(v2.Code_MESSAGE_BODY_TOO_LARGE)
-	CodeTooMany        = int32(v2.Code_TOO_MANY_REQUESTS)         // busy, or the bucket is full
-	CodeTooManyBuckets = int32(v2.Code_LITE_TOPIC_QUOTA_EXCEEDED) // under the parent topic
+	CodeTooMany        = int32(v2.Code_TOO_MANY_REQUESTS)          // busy, or the bucket is full
+	CodeDiskFull       = int32(v2.Code_MASTER_PERSISTENCE_TIMEOUT) // of the broker
+	CodeTooManyBuckets = int32(v2.Code_LITE_TOPIC_QUOTA_EXCEEDED)  // under the parent topic
 )
 
 // IsCode says whether err is a refusal with one of codes.
