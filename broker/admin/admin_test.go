@@ -1,9 +1,11 @@
 package admin_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -372,6 +374,39 @@ func TestForeignPagesAreRefused(t *testing.T) {
 	} {
 		if code, text := f.do("POST", "/api/v1/topics", body, c.headers...); code != c.status {
 			t.Errorf("%s: %d %s, want %d", c.name, code, text, c.status)
+		}
+	}
+}
+
+// TestAReboundNameIsRefusedOnEveryAddress: an attacker's name that points at a host of the
+// operator's network is of the same origin as his page, so nothing but the name tells.
+func TestAReboundNameIsRefusedOnEveryAddress(t *testing.T) {
+	server := admin.New(admin.Options{Registry: admin.NewRegistry("v1"), Hosts: []string{"ops.example"}})
+	const chrome = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"
+	for _, c := range []struct {
+		name, method, host string
+		headers            []string
+		want               int
+	}{
+		{"a page that reads", "GET", "evil.example:8082", []string{chrome}, http.StatusForbidden},
+		{"a page that writes", "POST", "evil.example:8082", []string{"Origin: http://evil.example:8082"}, http.StatusForbidden},
+		{"a page that hides its browser", "GET", "evil.example:8082", []string{"Sec-Fetch-Site: same-origin"}, http.StatusForbidden},
+		{"the operator, by address", "GET", "10.0.0.1:8082", []string{chrome}, http.StatusOK},
+		{"the operator, by a configured name", "GET", "OPS.example:8082", []string{chrome}, http.StatusOK},
+		{"monitoring, by name", "GET", "broker.svc.cluster.local:8082", []string{"User-Agent: Prometheus/3.0"}, http.StatusOK},
+		{"the command line, by name", "GET", "broker:8082", nil, http.StatusOK},
+	} {
+		r := httptest.NewRequest(c.method, "/healthz", nil)
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 8082}))
+		r.Host = c.host
+		for _, h := range c.headers {
+			name, value, _ := strings.Cut(h, ": ")
+			r.Header.Set(name, value)
+		}
+		w := httptest.NewRecorder()
+		server.ServeHTTP(w, r)
+		if w.Code != c.want {
+			t.Errorf("%s: %d %s, want %d", c.name, w.Code, w.Body, c.want)
 		}
 	}
 }

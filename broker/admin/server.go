@@ -1,10 +1,12 @@
 package admin
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,6 +31,9 @@ type Options struct {
 	AlarmToken string
 	// SNS says which messages of Amazon SNS are taken.
 	SNS SNSOptions
+	// Hosts are further names by which browsers may reach the port, beside addresses and
+	// localhost.
+	Hosts []string
 	// Registry is what /metrics shows. Required; see [NewRegistry].
 	Registry *prometheus.Registry
 	// Checks decide on /readyz, in this order.
@@ -41,9 +46,11 @@ type Options struct {
 //
 // A web page on another site must not be able to use it through an operator's
 // browser. Requests that a browser marks as coming from another origin are refused,
-// a body must be declared as JSON (a form cannot be), and on a loopback connection the
-// Host must be an address or localhost: a name that an attacker points at 127.0.0.1
-// is neither. A post of alarms that has to prove where it comes from may have any Host.
+// a body must be declared as JSON (a form cannot be), and the Host must be an address,
+// localhost or one of Hosts: a name that an attacker points at this port is none of them.
+// That holds for all requests of a loopback connection. Of others it holds for those of a
+// browser alone: monitoring and the command line may come by any name. A post of alarms
+// that has to prove where it comes from may have any Host.
 type Server struct {
 	broker   *broker.Broker
 	policy   *PolicySource
@@ -52,13 +59,14 @@ type Server struct {
 	checks   []Check
 	log      *slog.Logger
 	handler  http.Handler
+	hosts    []string
 	// reading holds a token while a request reads a policy.
 	reading chan struct{}
 }
 
 // New returns the handler.
 func New(opts Options) *Server {
-	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Logger}
+	s := &Server{broker: opts.Broker, policy: opts.Policy, recorder: opts.Recorder, checks: opts.Checks, log: opts.Logger, hosts: slices.Clone(opts.Hosts)}
 	s.reading = make(chan struct{}, 1)
 	s.alarms = alarmOptions{signals: opts.Signals, token: opts.AlarmToken, sns: newSNSReceiver(opts.SNS), rates: &alarmRates{senders: map[string]*allowance{}}}
 	if s.log == nil {
@@ -179,8 +187,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	cross.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errForeign) }))
 	next = cross.Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if onLoopback(r) && !isLocalName(r.Host) && !s.alarms.proves(r) {
-			s.fail(w, r, errForeign)
+		if (onLoopback(r) || fromBrowser(r)) && !s.isOwnName(r.Host) && !s.alarms.proves(r) {
+			s.fail(w, r, fmt.Errorf("%w, or by a name that is not among admin-hosts: %.256q", errForeign, r.Host))
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -192,12 +200,19 @@ func onLoopback(r *http.Request) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
-func isLocalName(hostport string) bool {
+// fromBrowser says whether a browser sends the request, or something that takes itself for
+// one. Over plain HTTP, browsers do not say where a page comes from when it only reads, but
+// all of them say what they are.
+func fromBrowser(r *http.Request) bool {
+	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || strings.HasPrefix(r.UserAgent(), "Mozilla/")
+}
+
+func (s *Server) isOwnName(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
 		host = hostport
 	}
-	if strings.EqualFold(host, "localhost") {
+	if slices.ContainsFunc(append([]string{"localhost"}, s.hosts...), func(own string) bool { return strings.EqualFold(own, host) }) {
 		return true
 	}
 	_, err = netip.ParseAddr(strings.Trim(host, "[]"))

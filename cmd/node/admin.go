@@ -31,7 +31,7 @@ func (n *Node) startAdmin(ctx context.Context, s *steering) error {
 	opts := admin.Options{
 		Broker: n.broker, Recorder: &n.recorder, Registry: n.registry, Checks: checks, Logger: n.log.With("part", "admin"),
 		Policy:     &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store},
-		AlarmToken: string(n.opts.AlarmToken), SNS: admin.SNSOptions{Topics: n.opts.SNSTopics},
+		AlarmToken: string(n.opts.AlarmToken), SNS: admin.SNSOptions{Topics: n.opts.SNSTopics}, Hosts: n.opts.AdminHosts,
 	}
 	if s.signals != nil {
 		opts.Signals = s.signals

@@ -41,6 +41,9 @@ type Options struct {
 	HTTP  string `mapstructure:"http"`
 	Admin string `mapstructure:"admin"`
 	NATS  string `mapstructure:"nats"`
+	// AdminHosts are further names by which browsers may reach the admin port, beside
+	// addresses and localhost.
+	AdminHosts []string `mapstructure:"admin-hosts"`
 	// NATSURL is a NATS server outside of this process; the embedded one is then not
 	// started. Empty: the embedded one, or in a process without it, the one at NATS.
 	NATSURL string `mapstructure:"nats-url"`

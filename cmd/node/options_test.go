@@ -44,6 +44,7 @@ func TestValidateNamesTheKey(t *testing.T) {
 		{"in-flight", func(o *node.Options) { o.InFlight = 0 }},
 		{"max-attempts", func(o *node.Options) { o.MaxAttempts = -1 }},
 		{"max-suspend", func(o *node.Options) { o.MaxSuspend = 0 }},
+		{"admin-hosts[1]", func(o *node.Options) { o.AdminHosts = []string{"ops.example", "ops.example:8082"} }},
 		{"unserved-ttl", func(o *node.Options) { o.UnservedTTL = 0 }},
 		{"max-user-buckets", func(o *node.Options) { o.MaxUserBuckets = 0 }},
 		{"max-auto-topics", func(o *node.Options) { o.MaxAutoTopics = 0 }},

@@ -117,6 +117,11 @@ func (o Options) validateAddresses(f *faults) {
 			f.check(a.key, checkAddress(a.addr))
 		}
 	}
+	for i, host := range o.AdminHosts {
+		if _, _, err := net.SplitHostPort(host); host == "" || err == nil {
+			f.add(fmt.Sprintf("admin-hosts[%d]", i), "%q: want a name without a port", host)
+		}
+	}
 	if o.NATSURL != "" {
 		// The parser's own text would repeat a password.
 		if u, err := url.Parse(o.NATSURL); err != nil || u.Host == "" {

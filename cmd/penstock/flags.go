@@ -30,6 +30,7 @@ func addServerFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.String("grpc", def.GRPC, "broker's gRPC `address`; port 0 picks a free one")
 	fs.String("http", def.HTTP, "gateway's HTTP `address`")
 	fs.String("admin", def.Admin, "`address` of operations API, metrics and health")
+	fs.StringSlice("admin-hosts", def.AdminHosts, "`names` by which browsers may reach the admin port, beside addresses and localhost")
 	fs.String("nats", def.NATS, "`address` of the NATS server")
 	fs.String("nats-url", def.NATSURL, "`URL` of a NATS server outside, in place of the embedded one")
 	fs.Bool("auto-create", def.AutoCreate, "make unknown parent topics at the first send or receive, unknown groups at the first receive")
