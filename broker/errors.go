@@ -35,6 +35,8 @@ var (
 	ErrTooManyUserBuckets = errors.New("too many buckets of one user under the parent topic")
 	// ErrTooManyWaiters: the parent topic has its maximum of parked polls.
 	ErrTooManyWaiters = errors.New("too many waiting polls")
+	// ErrTooManyHolds: the group has as many suspends as workers may set by name.
+	ErrTooManyHolds = errors.New("too many suspends in the group")
 	// ErrSubscriptionQuota: a client or the topic has its maximum of lite subscriptions.
 	ErrSubscriptionQuota = errors.New("lite subscription quota exceeded")
 	// ErrNotQueued: the message to recall is being processed or is gone.

@@ -327,6 +327,7 @@ func dispatchError(err error) error {
 		{dispatch.ErrTooManyBuckets, ErrTooManyBuckets},
 		{dispatch.ErrTooManyUserBuckets, ErrTooManyUserBuckets},
 		{dispatch.ErrTooManyWaiters, ErrTooManyWaiters},
+		{dispatch.ErrTooManyHolds, ErrTooManyHolds},
 		{dispatch.ErrSubscriptionQuota, ErrSubscriptionQuota},
 		{dispatch.ErrStaleHandle, ErrStaleHandle},
 		{dispatch.ErrNoGroup, ErrGroupNotFound},

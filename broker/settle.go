@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
+	"github.com/penstockmq/penstock/suspend"
 	"github.com/penstockmq/penstock/suspend/quota"
 )
 
@@ -127,12 +128,13 @@ func (b *Broker) ChangeInvisible(ctx context.Context, topic, group, handle strin
 	})
 }
 
-// DeadLetter moves the message to the group's dead letters, in one atomic write. A
+// DeadLetter moves the message to the group's dead letters, in one atomic write. The reason
+// is cut to suspend.MaxNoteBytes. A
 // stale handle gives ErrStaleHandle and has no effect.
 func (b *Broker) DeadLetter(ctx context.Context, topic, group, handle, reason string) error {
 	return b.settle(ctx, topic, group, handle, true, func(o *owner, now time.Time, h dispatch.Handle) error {
 		o.reject(h)
-		err := o.m.DeadLetter(now, h, reason)
+		err := o.m.DeadLetter(now, h, suspend.Note(reason))
 		o.countSettled(now, h, ThenReject, quota.Settlement{}, err)
 		return err
 	})

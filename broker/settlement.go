@@ -33,7 +33,7 @@ type Settlement struct {
 	Then Then
 	// For is the length of ThenSuspend's hold or ThenRetry's wait.
 	For time.Duration
-	// By and Reason are noted with a hold and a dead letter.
+	// By and Reason are noted with a hold and a dead letter, cut to suspend.MaxNoteBytes.
 	By, Reason string
 }
 
@@ -79,7 +79,7 @@ func (s *Settlement) then() dispatch.Then {
 	case ThenRetry:
 		return dispatch.ThenRetry(s.For)
 	case ThenReject:
-		return dispatch.ThenReject(s.Reason)
+		return dispatch.ThenReject(suspend.Note(s.Reason))
 	default:
 		return dispatch.ThenAck()
 	}

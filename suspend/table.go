@@ -250,6 +250,9 @@ func holdOf(it *item) Hold {
 	return Hold{Target: Target{Scope: r.scope, Name: r.name}, Until: it.At(), By: r.by, Reason: r.reason}
 }
 
+// Note is a text for people as it is kept: cut to MaxNoteBytes between two characters.
+func Note(text string) string { return cut(text) }
+
 // cut shortens a note to MaxNoteBytes without splitting a character.
 func cut(s string) string {
 	if len(s) <= MaxNoteBytes {

@@ -434,3 +434,31 @@ func TestAnExpiredMessageTakesNoPlace(t *testing.T) {
 	r.pass(2 * time.Second)
 	r.send("a__m")
 }
+
+// TestHoldsOfNamesThatDoNotExistAreBounded: workers may hold what is not there yet. At the
+// bound they cannot hold more names so; what is held, a bucket that they work for, and an
+// operator are not refused.
+func TestHoldsOfNamesThatDoNotExistAreBounded(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	until := r.now.Add(time.Hour)
+	g := r.m.group(1)
+	r.m.maxHolds = 100
+	for i := range r.m.maxHolds {
+		if err := g.holds.Set(r.now, bucketHold(fmt.Sprint("n", i), until)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.m.ExtendHold(r.now, 1, bucketHold("one more", until)); !errors.Is(err, ErrTooManyHolds) || !strings.Contains(err.Error(), "at most 100") {
+		t.Errorf("one more: error %v, want one that names the bound", err)
+	}
+	if _, err := r.m.ExtendHold(r.now, 1, bucketHold("n7", until.Add(time.Minute))); err != nil {
+		t.Errorf("one that is held: %v", err)
+	}
+	r.send("a")
+	if err := r.m.Suspend(r.now, r.one(1, "c").Handle, time.Minute, "w", "busy"); err != nil {
+		t.Errorf("a bucket whose message is out: %v", err)
+	}
+	if err := r.m.SetHold(r.now, 1, bucketHold("of-an-operator", until)); err != nil {
+		t.Errorf("an operator: %v", err)
+	}
+}

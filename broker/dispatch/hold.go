@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/penstockmq/penstock/suspend"
@@ -26,15 +27,24 @@ func (m *Machine) SetHold(now time.Time, id GroupID, h suspend.Hold) error {
 
 // ExtendHold is a worker's suspend of any scope: it never shortens one. It returns
 // the hold in force.
-// Errors: ErrNoGroup and those of suspend.Table.Extend; nothing was changed.
+// Errors: ErrNoGroup, ErrTooManyHolds and those of suspend.Table.Extend; nothing was
+// changed.
 func (m *Machine) ExtendHold(now time.Time, id GroupID, h suspend.Hold) (suspend.Hold, error) {
 	defer m.check(now)
 	g := m.group(id)
 	if g == nil {
 		return suspend.Hold{}, ErrNoGroup
 	}
+	if _, had := g.holds.Get(h.Target); !had && g.holds.Len() >= m.maxHolds {
+		return suspend.Hold{}, fmt.Errorf("%w: %d, at most %d", ErrTooManyHolds, g.holds.Len(), m.maxHolds)
+	}
 	return m.extend(now, g, h)
 }
+
+// maxHolds bounds the holds of a group that workers may set by name: a name need not exist.
+// Those of buckets that have a message out are as many as there are such buckets, and an
+// operator is not refused.
+const maxHolds = 1_000_000
 
 func (m *Machine) extend(now time.Time, g *group, h suspend.Hold) (suspend.Hold, error) {
 	inForce, changed, err := g.holds.Extend(now, h)

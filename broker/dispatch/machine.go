@@ -69,6 +69,7 @@ type Machine struct {
 	signalsFull int
 	// signalsAt is when the last of them came.
 	signalsAt time.Time
+	maxHolds  int // see the constant; tests lower it
 	// review is how many of all, from the first on, are still to be brought in line
 	// with the policy; reviewAt is when that began.
 	review   int
@@ -129,6 +130,7 @@ func New(cfg TopicConfig) *Machine {
 		left:       turnShares,
 		out:        &buffer{},
 		spare:      &buffer{},
+		maxHolds:   maxHolds,
 	}
 }
 

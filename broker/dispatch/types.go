@@ -39,6 +39,8 @@ var (
 	ErrTooManyUserBuckets = errors.New("too many buckets of one user")
 	// ErrTooManyWaiters: TopicConfig.MaxWaiters polls are parked.
 	ErrTooManyWaiters = errors.New("too many waiting polls")
+	// ErrTooManyHolds: the group has maxHolds holds.
+	ErrTooManyHolds = errors.New("too many suspends")
 	// ErrSubscriptionQuota: more exact names than GroupConfig.ClientQuota or
 	// TopicConfig.MaxSubscriptions allow.
 	ErrSubscriptionQuota = errors.New("lite subscription quota exceeded")

@@ -67,6 +67,7 @@ const (
 	maxPropertiesBytes = 16 << 10
 	maxMessageGroup    = 63 // "strictly less than 64"
 	maxMessageIDBytes  = 255
+	maxAttemptIDBytes  = 256 // official clients send a UUID; it is kept as long as its messages are out
 	// replyMargin is kept of a caller's deadline so that the answer can reach it.
 	replyMargin = 100 * time.Millisecond
 )

@@ -21,7 +21,7 @@ type receiveStream = grpc.ServerStreamingServer[v2.ReceiveMessageResponse]
 //
 // Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME,
 // ILLEGAL_POLLING_TIME, ILLEGAL_FILTER_EXPRESSION, BAD_REQUEST for a batch size under
-// 1 or a group of another parent topic; TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND;
+// 1, a long attempt id or a group of another parent topic; TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND;
 // TOO_MANY_REQUESTS when too many polls wait.
 func (s *Server) ReceiveMessage(r *v2.ReceiveMessageRequest, stream receiveStream) error {
 	request, err := s.receiveRequest(stream.Context(), r, time.Now())
@@ -95,6 +95,9 @@ func (s *Server) receiveRequest(ctx context.Context, r *v2.ReceiveMessageRequest
 	topic := r.GetMessageQueue().GetTopic()
 	if err := checkNames(topic, r.GetGroup()); err != nil {
 		return broker.ReceiveRequest{}, err
+	}
+	if n := len(r.GetAttemptId()); n > maxAttemptIDBytes {
+		return broker.ReceiveRequest{}, refuse(v2.Code_BAD_REQUEST, "attempt id has %d bytes, at most %d", n, maxAttemptIDBytes)
 	}
 	if r.GetBatchSize() < 1 {
 		return broker.ReceiveRequest{}, refuse(v2.Code_BAD_REQUEST, "batch size is %d, at least 1", r.GetBatchSize())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -369,6 +370,16 @@ func TestC107_OneMessageWakesOnePoll(t *testing.T) {
 		must(t, g.Wait())
 		if n := f.stats().Wakeups - before; n > 3*polls {
 			t.Errorf("%d messages woke %d polls", polls-1, n)
+		}
+	})
+}
+
+func TestAnAttemptIDIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := start(t).client("c")
+		for bytes, want := range map[int]v2.Code{maxAttemptIDBytes: v2.Code_MESSAGE_NOT_FOUND, maxAttemptIDBytes + 1: v2.Code_BAD_REQUEST} {
+			got := c.receive(func(r *v2.ReceiveMessageRequest) { r.AttemptId = new(strings.Repeat("x", bytes)) })
+			expectCode(t, got.status, want)
 		}
 	})
 }

@@ -56,6 +56,7 @@ var statusTable = [...]struct {
 	{broker.ErrBucketFull, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrBucketBytes, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrTooManyWaiters, v2.Code_TOO_MANY_REQUESTS},
+	{broker.ErrTooManyHolds, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrBusy, v2.Code_TOO_MANY_REQUESTS},
 	// RocketMQ has no code for a full disk. This one says that the message could not be
 	// kept, and tells it from a full bucket, which is the sender's own.

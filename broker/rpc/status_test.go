@@ -53,6 +53,7 @@ var wantCodes = map[string]struct {
 	"broker.ErrDiskFull":           {broker.ErrDiskFull, 50401},
 	"broker.ErrTooManyBuckets":     {broker.ErrTooManyBuckets, 42901},
 	"broker.ErrTooManyUserBuckets": {broker.ErrTooManyUserBuckets, 42901},
+	"broker.ErrTooManyHolds":       {broker.ErrTooManyHolds, 42900},
 	"broker.ErrSubscriptionQuota":  {broker.ErrSubscriptionQuota, 42902},
 	"broker.ErrClosed":             {broker.ErrClosed, 50002},
 	"context.DeadlineExceeded":     {context.DeadlineExceeded, 50400},
