@@ -20,7 +20,7 @@ var stamps = [...]struct {
 }{
 	{lite.PropertyLevel, 0, lite.MaxLevel},
 	{lite.PropertyInputTokens, 0, lite.MaxTokens},
-	{lite.PropertyMaxTokens, 0, lite.MaxTokens},
+	{lite.PropertyMaxTokens, 0, lite.MaxOutputTokens},
 	{lite.PropertyCost, 1, lite.MaxCost},
 }
 

@@ -314,6 +314,26 @@ func TestPolicyAndSignalsReachNewTopics(t *testing.T) {
 	})
 }
 
+// Any producer may say that its message counts for a million requests. It becomes a dead letter, and the column is open for
+// the messages of others.
+func TestOneMessageDoesNotCloseAColumn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(vfs.NewMem())
+		o.Policy = document(t, `columns: [{model: m, rate: 5/s}]`)
+		b := open(t, o)
+		for user, cost := range map[string]string{"flood": "1000000", "quiet": "1"} {
+			m := broker.Message{Lite: cell(t, user, "m"), Body: []byte(user), Properties: map[string]string{lite.PropertyCost: cost}}
+			if _, err := b.Send(t.Context(), topic, []broker.Message{m}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := poll(t, b, 32, time.Second); len(got) != 1 || string(got[0].Message.Body) != "quiet" {
+			t.Errorf("%d delivered, want the quiet user's", len(got))
+		}
+		closeBroker(t, b)
+	})
+}
+
 // TestCostComesFromTheStamps: a limit of tokens counts what the sender says, from memory
 // and from the store alike.
 func TestCostComesFromTheStamps(t *testing.T) {
@@ -348,6 +368,7 @@ func TestBadStampsAreRefused(t *testing.T) {
 		{lite.PropertyLevel, "", `property penstock-level ""`},
 		{lite.PropertyInputTokens, "1.5", "penstock-input-tokens"},
 		{lite.PropertyInputTokens, "1000000001", "from 0 to 1000000000"},
+		{lite.PropertyMaxTokens, "1048577", "from 0 to 1048576"},
 		{lite.PropertyMaxTokens, "many", "penstock-max-tokens"},
 		{lite.PropertyMaxTokens, strings.Repeat("9", 1000), "penstock-max-tokens"},
 		{lite.PropertyCost, "0", "from 1 to 1000000"},
@@ -360,7 +381,7 @@ func TestBadStampsAreRefused(t *testing.T) {
 		}
 	}
 	good := map[string]string{
-		lite.PropertyLevel: "0", lite.PropertyInputTokens: "0", lite.PropertyMaxTokens: "1000000000", lite.PropertyCost: "1000000",
+		lite.PropertyLevel: "0", lite.PropertyInputTokens: "0", lite.PropertyMaxTokens: "1048576", lite.PropertyCost: "1000000",
 	}
 	if _, err := b.Send(t.Context(), topic, []broker.Message{{Lite: "a", Body: []byte("x"), Properties: good}}); err != nil {
 		t.Errorf("stamps at their limits: %v", err)

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"unicode/utf8"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
 const (
@@ -135,7 +137,11 @@ func (p *fieldParser) member(d *json.Decoder) error {
 	case "messages", "prompt", "input":
 		p.textBytes += textBytes(skipped)
 	case "max_tokens", "max_completion_tokens", "max_output_tokens":
-		p.maxTokens = max(p.maxTokens, wholeNumber(skipped))
+		n := wholeNumber(skipped)
+		if n > lite.MaxOutputTokens {
+			return refuse(errValue, key, "%s is %.32s, at most %d are taken", key, skipped, lite.MaxOutputTokens)
+		}
+		p.maxTokens = max(p.maxTokens, n)
 	}
 	return nil
 }

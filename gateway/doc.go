@@ -34,7 +34,7 @@
 //
 // Beside who and what (see consumer/reply): penstock-input-tokens, the bytes of the prompt's text divided by 4, rounded up,
 // at least 1, of /v1/enqueue those of the body; penstock-max-tokens, the largest of max_completion_tokens, max_tokens
-// and max_output_tokens if one is given; penstock-level, if the policy gives the API key of that name an importance.
+// and max_output_tokens if one is given (400 if it is over lite.MaxOutputTokens, 1,048,576); penstock-level, if the policy gives the API key of that name an importance.
 // Without it the broker takes the importance of user and model, by the same policy. Both token counts are estimates: the
 // account of a budget is corrected by what the model says it used.
 //

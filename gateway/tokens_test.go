@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"encoding/json"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/penstockmq/penstock/broker/lite"
@@ -56,7 +58,7 @@ func TestParseBodySizes(t *testing.T) {
 		{`{"model":"m","max_completion_tokens":20,"max_tokens":10}`, 0, 20}, // the larger one: a server may take either
 		{`{"model":"m","max_tokens":10,"max_tokens":30}`, 0, 30},
 		{`{"model":"m","max_tokens":1e3}`, 0, 1000},
-		{`{"model":"m","max_tokens":1e300}`, 0, lite.MaxTokens},
+		{`{"model":"m","max_tokens":1048576}`, 0, lite.MaxOutputTokens},
 		{`{"model":"m","max_tokens":null}`, 0, 0},
 		{`{"model":"m","max_tokens":-5}`, 0, 0},
 		{`{"model":"m","max_tokens":"16"}`, 0, 0},
@@ -65,6 +67,26 @@ func TestParseBodySizes(t *testing.T) {
 		f, err := parseBody([]byte(tt.body))
 		if err != nil || f.textBytes != tt.text || f.maxTokens != tt.max {
 			t.Errorf("%s: %d bytes of text, at most %d tokens, %v", tt.body, f.textBytes, f.maxTokens, err)
+		}
+	}
+}
+
+// What no model can answer would be reserved of limits that others share.
+func TestMoreOutputThanAnyModelGivesIsRefused(t *testing.T) {
+	for _, field := range []string{"max_tokens", "max_completion_tokens", "max_output_tokens"} {
+		for _, value := range []string{"1048577", "1000000000", "1e300"} {
+			_, err := parseBody([]byte(`{"model":"m","` + field + `":` + value + `}`))
+			if err == nil {
+				t.Errorf("%s %s is taken", field, value)
+				continue
+			}
+			out := refusalOf(err)
+			text := string(out.body())
+			for _, word := range []string{field, value, "1048576"} {
+				if out.http != http.StatusBadRequest || !strings.Contains(text, word) {
+					t.Errorf("%s %s: %d %s does not say %s", field, value, out.http, text, word)
+				}
+			}
 		}
 	}
 }

@@ -25,8 +25,10 @@ const (
 
 	// MaxLevel is the least important level; there are MaxLevel + 1.
 	MaxLevel = 3
-	// MaxTokens bounds PropertyInputTokens and PropertyMaxTokens.
+	// MaxTokens bounds PropertyInputTokens.
 	MaxTokens = 1_000_000_000
+	// MaxOutputTokens bounds PropertyMaxTokens. No model gives an answer as long.
+	MaxOutputTokens = 1 << 20
 	// MaxCost bounds PropertyCost.
 	MaxCost = 1_000_000
 

@@ -36,6 +36,7 @@ func (l *Ledger) Charge(now time.Time, a Ask) Ticket {
 	// with every message. What is out when the first limit comes is not counted in its row, then.
 	wide := l.unlimited != nil
 	accounts := l.path(now, a.Place, wide, true)
+	cost = cost.reserved(&accounts)
 	at := l.promised(now, a.Since, &accounts)
 	tokens := l.doc.CostUnit() == policy.Tokens
 	l.floor(now, accounts[suspend.Level], func(k kind) int64 { return k.of(cost) }) // by what is left before

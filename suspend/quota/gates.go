@@ -99,6 +99,9 @@ func (l *Ledger) disarm(a *account) {
 func (l *Ledger) Fits(now time.Time, a Ask) (Gate, bool) {
 	l.observe(now)
 	cost := a.Cost.normal()
+	if gate, never := l.tooLarge(a.Place, cost); never {
+		return gate, false
+	}
 	var g Gate
 	var of *account
 	for scope := range suspend.Scope(scopes) {

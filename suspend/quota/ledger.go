@@ -89,7 +89,7 @@ func (l *Ledger) adopt(doc *policy.Document) {
 	clear(l.would)
 	l.unlimited = nil
 	if doc.Len() == 0 {
-		l.unlimited = &resolved{gen: l.gen}
+		l.unlimited = &resolved{gen: l.gen, single: singleOf(suspend.Bucket, nil)}
 	}
 }
 

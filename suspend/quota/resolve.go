@@ -29,6 +29,7 @@ type resolved struct {
 	enforced, shadow []spec
 	paced            bool // enforced has a rate
 	counts, tokens   bool // enforced or shadow count costs; tokens
+	single           single
 }
 
 type resolvedKey struct {
@@ -90,6 +91,7 @@ func (l *Ledger) compile(k resolvedKey) *resolved {
 	r := &resolved{gen: l.gen, limits: k.enforced}
 	r.enforced = specs(k.scope, k.enforced)
 	r.shadow = specs(k.scope, k.shadow)
+	r.single = singleOf(k.scope, r.enforced)
 	for _, s := range r.enforced {
 		r.paced = r.paced || s.kind == kindRate
 		r.count(s.kind)

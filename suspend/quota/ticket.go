@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/penstockmq/penstock/broker/lite"
 )
 
 // ErrRecord is wrapped by every error about bytes that are no ticket or no account: they are of another version, or damaged.
@@ -75,7 +77,7 @@ const (
 	// reserved stands.
 	MaxTokens = 1 << 24
 	// MaxExpected is the most output that is reserved for a call, whatever its caller allows. What it uses beyond becomes debt.
-	MaxExpected = 1 << 20
+	MaxExpected = lite.MaxOutputTokens
 	// MaxBytesOut is the most bytes that an answer can have.
 	MaxBytesOut = 1 << 36
 )
