@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"strconv"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/penstockmq/penstock/consumer"
 	"github.com/penstockmq/penstock/consumer/forward"
+	"github.com/penstockmq/penstock/consumer/reply"
 	"github.com/penstockmq/penstock/gateway"
 	"github.com/penstockmq/penstock/suspend"
 )
@@ -57,6 +59,7 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"keepalives_total", "Comments sent on streams whose request was queued.", m.KeepAlives.Load},
 		{"recalled_total", "Requests taken out of their bucket again.", m.Recalled.Load},
 		{"cancelled_total", "Requests cancelled at a worker or on their way to it.", m.Cancelled.Load},
+		{"refused_store_total", "Of the refused: asynchronous ones, by a full request store.", m.StoreFull.Load},
 		{"broken_total", "Answers that broke off after their first byte.", m.Broken.Load},
 		{"slow_bodies_total", "Requests whose body arrived too slowly.", m.SlowBodies.Load},
 		{"refused_share_total", "Of the refused: because their user holds as much as one user may.", m.Shared.Load},
@@ -162,11 +165,37 @@ func registerPool(r prometheus.Registerer, m *consumer.Metrics) {
 		{"cancelled_total", "Requests whose caller left.", m.Cancelled.Load},
 		{"expired_total", "Requests whose deadline passed.", m.Expired.Load},
 		{"lost_total", "Requests whose lease was lost while they ran.", m.Lost.Load},
+		{"unkept_total", "Answers that were dropped, since the request store had no room for them in time.", m.Unkept.Load},
+		{"untold_total", "Asynchronous requests whose end could not be stored.", m.Untold.Load},
 		{"panics_total", "Panics of downstreams.", m.Panics.Load},
 	})
 	gauges(r, "pool", []counter{
 		{"handling", "Messages in a handler.", m.Handling.Load},
+		{"unstored", "Outcomes of asynchronous requests that wait for the request store.", m.Unstored.Load},
+		{"unstored_bytes", "Bytes of their answers.", m.UnstoredBytes.Load},
 		{"in_flight", "Requests at a downstream.", m.InFlight.Load},
 		{"waiting", "Handlers that wait out a short limit.", m.Waiting.Load},
+	})
+}
+
+// registerRequests adds how full the store of asynchronous requests is. Without a store that answers the numbers are 0.
+func registerRequests(r prometheus.Registerer, store *reply.Store) {
+	room := func(field func(reply.Room) int64) func() int64 {
+		return func() int64 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			now, err := store.Room(ctx)
+			if err != nil {
+				return 0
+			}
+			return field(now)
+		}
+	}
+	gauges(r, "async", []counter{
+		{"records", "Asynchronous requests that are kept.", room(func(r reply.Room) int64 { return r.Records })},
+		{"record_bytes", "Bytes of their records.", room(func(r reply.Room) int64 { return r.RecordBytes })},
+		{"record_bytes_max", "Bytes that records may have.", room(func(r reply.Room) int64 { return r.RecordBytesMax })},
+		{"result_bytes", "Bytes of large results.", room(func(r reply.Room) int64 { return r.ResultBytes })},
+		{"result_bytes_max", "Bytes that large results may have.", room(func(r reply.Room) int64 { return r.ResultBytesMax })},
 	})
 }

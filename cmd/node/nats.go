@@ -48,6 +48,9 @@ func (n *Node) startNATS() error {
 			return err
 		}
 		n.onClose(base, func() error { server.Close(); return nil })
+		counters(n.registry, "nats", []counter{
+			{"jetstream_restarts_total", "Times that the embedded JetStream was started anew, since it could not write.", server.Restarts},
+		})
 		n.addrs.NATS = server.Addr().String()
 		if n.nats, err = server.Connect(opts...); err != nil {
 			return err
@@ -78,9 +81,36 @@ func (n *Node) checkNATS(context.Context) error {
 	return nil
 }
 
-// openRequests opens the store of asynchronous requests.
+// openRequests opens the store of asynchronous requests, once. The gateway's process decides on its settings.
 func (n *Node) openRequests(ctx context.Context) (*reply.Store, error) {
-	return waitForNATS(ctx, n, func(ctx context.Context) (*reply.Store, error) {
-		return reply.OpenStore(ctx, n.nats, reply.StoreOptions{})
+	if n.requests != nil {
+		return n.requests, nil
+	}
+	store, err := waitForNATS(ctx, n, func(ctx context.Context) (*reply.Store, error) {
+		return reply.OpenStore(ctx, n.nats, reply.StoreOptions{
+			Adopt: !n.opts.Parts.Has(Gateway), TTL: n.opts.AsyncTTL, TotalBytes: int64(n.opts.AsyncBytes),
+			UserRecords: int64(n.opts.AsyncUserRecords), UserBytes: int64(n.opts.AsyncUserBytes),
+		})
 	})
+	if err != nil {
+		return nil, err
+	}
+	n.requests = store
+	n.checks = append(n.checks, admin.Check{Name: "async", Run: func(ctx context.Context) error { return checkRequests(ctx, store) }})
+	registerRequests(n.registry, store)
+	if n.opts.Parts.Has(Gateway) {
+		n.run(base, "use of the request store", store.Run)
+	}
+	return store, nil
+}
+
+// checkRequests fails while the store takes no writes. That it is full stops asynchronous requests alone.
+func checkRequests(ctx context.Context, store *reply.Store) error {
+	if err := store.Check(ctx); err != nil {
+		return fmt.Errorf("request store: %w", err)
+	}
+	if err := store.Admit(ctx, ""); err != nil {
+		return fmt.Errorf("%w: %w", admin.ErrDegraded, err)
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/broker/admin"
+	"github.com/penstockmq/penstock/consumer/reply"
 	"github.com/penstockmq/penstock/gateway"
 )
 
@@ -50,6 +51,7 @@ type Node struct {
 	recorder admin.Recorder
 	gateway  *gateway.Gateway
 	nats     *nats.Conn
+	requests *reply.Store // of asynchronous requests; nil: no part has one
 	stages   [stages]stage
 
 	stopping atomic.Bool

@@ -122,6 +122,16 @@ type Options struct {
 	RequestTimeout time.Duration `mapstructure:"request-timeout"`
 	AsyncTimeout   time.Duration `mapstructure:"async-timeout"`
 	MaxTimeout     time.Duration `mapstructure:"max-timeout"`
+	// AsyncTTL is how long an asynchronous request and its result are kept after their last
+	// change. It is not shorter than MaxTimeout.
+	AsyncTTL time.Duration `mapstructure:"async-ttl"`
+	// AsyncBytes is the disk space of their records, and again of their large results, in
+	// NATS. 0 is 1 GiB, or what a smaller volume has room for.
+	AsyncBytes Size `mapstructure:"async-bytes"`
+	// AsyncUserRecords and AsyncUserBytes bound what is kept of one user. 0 is no bound of
+	// the records, and half of the space.
+	AsyncUserRecords int  `mapstructure:"async-user-records"`
+	AsyncUserBytes   Size `mapstructure:"async-user-bytes"`
 	// KeepAlive is the time between comments on a stream whose request is queued.
 	KeepAlive time.Duration `mapstructure:"keep-alive"`
 	// WriteTimeout is how long a caller may take nothing of its answer before its connection
@@ -263,6 +273,7 @@ func Defaults() Options {
 		RequestTimeout: 10 * time.Minute,
 		AsyncTimeout:   time.Hour,
 		MaxTimeout:     24 * time.Hour,
+		AsyncTTL:       24 * time.Hour,
 		KeepAlive:      15 * time.Second,
 		WriteTimeout:   30 * time.Second,
 		Workers:        4096,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -55,7 +56,7 @@ func (n *Node) startSteering(ctx context.Context) (*steering, error) {
 		s.policy, s.path = file, n.opts.Policy
 	case n.nats != nil:
 		policies, err := waitForNATS(ctx, n, func(ctx context.Context) (*live.Policies, error) {
-			return live.OpenPolicies(ctx, n.nats, live.Options{Logger: n.log.With("part", "policy")})
+			return live.OpenPolicies(ctx, n.nats, live.Options{Logger: n.log.With("part", "policy"), Keep: n.keptPolicy()})
 		})
 		if err != nil {
 			return nil, fmt.Errorf("policy: %w", err)
@@ -63,8 +64,33 @@ func (n *Node) startSteering(ctx context.Context) (*steering, error) {
 		n.onClose(base, policies.Close)
 		n.run(base, "policy", policies.Run)
 		s.policy, s.store = policies, policies
+		n.watchPolicies(policies)
 	}
 	return s, nil
+}
+
+// keptPolicy is the file in which a process with a data folder keeps the policy in force, beside NATS.
+func (n *Node) keptPolicy() string {
+	if n.opts.Parts&(Broker|NATS) == 0 {
+		return ""
+	}
+	return filepath.Join(n.opts.Data, "policy-in-force.json")
+}
+
+// watchPolicies tells when NATS has lost the policy.
+func (n *Node) watchPolicies(p *live.Policies) {
+	n.checks = append(n.checks, admin.Check{Name: "policy", Run: func(context.Context) error {
+		if text := p.Lost(); text != "" {
+			return fmt.Errorf("%w: %s", admin.ErrDegraded, text)
+		}
+		return nil
+	}})
+	gauges(n.registry, "policy", []counter{{"lost", "1 while the policy in force is a kept copy, since NATS has lost it.", func() int64 {
+		if p.Lost() != "" {
+			return 1
+		}
+		return 0
+	}}})
 }
 
 func (n *Node) openSignals(ctx context.Context, s *steering) error {

@@ -80,6 +80,15 @@ func (o Options) Validate() error {
 	if o.AsyncTimeout > o.MaxTimeout {
 		f.add("async-timeout", "%v is over max-timeout %v", o.AsyncTimeout, o.MaxTimeout)
 	}
+	within(&f, "async-ttl", o.AsyncTTL, time.Minute, maxDuration)
+	if o.AsyncTTL < o.MaxTimeout {
+		f.add("async-ttl", "%v is under max-timeout %v: the record of a waiting request would be gone before its deadline", o.AsyncTTL, o.MaxTimeout)
+	}
+	if o.AsyncBytes != 0 {
+		within(&f, "async-bytes", o.AsyncBytes, MiB, TiB)
+	}
+	within(&f, "async-user-records", o.AsyncUserRecords, 0, 1<<31)
+	within(&f, "async-user-bytes", o.AsyncUserBytes, 0, TiB)
 	within(&f, "keep-alive", o.KeepAlive, 100*time.Millisecond, time.Hour)
 	within(&f, "write-timeout", o.WriteTimeout, time.Second, time.Hour)
 	within(&f, "workers", o.Workers, 1, maxWorkers)

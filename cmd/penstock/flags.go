@@ -69,6 +69,10 @@ func addGatewayFlags(fs *pflag.FlagSet, def node.Options) {
 	fs.Duration("request-timeout", def.RequestTimeout, "how long a caller waits that names no time")
 	fs.Duration("async-timeout", def.AsyncTimeout, "how long an asynchronous request may take")
 	fs.Duration("max-timeout", def.MaxTimeout, "the longest a caller may name")
+	fs.Duration("async-ttl", def.AsyncTTL, "how long an asynchronous request and its result are kept; not under max-timeout")
+	fs.String("async-bytes", def.AsyncBytes.String(), "disk space for records of asynchronous requests, and again for their large results; 0 is 1GiB, or less on a small volume")
+	fs.Int("async-user-records", def.AsyncUserRecords, "asynchronous requests that are kept of one user; 0 is no bound")
+	fs.String("async-user-bytes", def.AsyncUserBytes.String(), "bytes that are kept of one user; 0 is half of the space")
 	fs.Duration("keep-alive", def.KeepAlive, "between comments on a stream whose request is queued")
 	fs.Duration("write-timeout", def.WriteTimeout, "how long a caller may take nothing of its answer")
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,9 @@ type Policies struct {
 	closeOnce sync.Once
 
 	floor uint64 // owned by Run: the latest revision that this watch has shown
+
+	keep string                 // file of the policy in force; immutable; empty: it is not kept
+	lost atomic.Pointer[string] // what NATS has lost, in words; nil: nothing, or a policy was applied since
 }
 
 // OpenPolicies makes the bucket if it does not exist, and reads the policy in force. It is followed while Run runs.
@@ -53,13 +57,76 @@ func OpenPolicies(ctx context.Context, nc *nats.Conn, opts Options) (*Policies, 
 	if err != nil {
 		return nil, err
 	}
-	p := &Policies{bucket: b, changed: make(chan struct{}), closing: make(chan struct{})}
+	p := &Policies{bucket: b, changed: make(chan struct{}), closing: make(chan struct{}), keep: opts.Keep}
 	v, err := p.read(ctx)
 	if err != nil {
 		return nil, err
 	}
+	if p.keep != "" {
+		kept, err := loadKept(p.keep)
+		if err != nil {
+			b.log.Error("the kept copy of the policy cannot be read, what NATS has is in force", "error", err)
+		}
+		if kept.lostTo(v) {
+			p.current.Store(&kept)
+			p.restore(ctx, v.Revision)
+			return p, nil
+		}
+	}
+	p.save(v)
 	p.current.Store(&v)
 	return p, nil
+}
+
+// save keeps v. A copy that cannot be written is logged: the limits act all the same.
+func (p *Policies) save(v Version) {
+	if p.keep == "" || v.Revision == 0 {
+		return
+	}
+	if err := saveKept(p.keep, v); err != nil {
+		p.bucket.log.Error("the policy in force could not be kept beside NATS", "file", p.keep, "error", err)
+	}
+}
+
+// restoreMax bounds the writing of a policy that NATS has lost.
+const restoreMax = 5 * time.Second
+
+// restore puts the policy in force into NATS again, which has lost it: has is the revision that is there, 0 for none. Of
+// several processes that do so one wins, and all put the same policy.
+func (p *Policies) restore(ctx context.Context, has uint64) {
+	v := *p.current.Load()
+	text := fmt.Sprintf("NATS has lost the policy of revision %d (it has revision %d); the copy that was kept is in force", v.Revision, has)
+	p.lost.Store(&text)
+	p.bucket.log.Error("NATS has lost the policy in force, the copy that was kept stays in force", "revision", v.Revision, "has", has)
+	v.Comment = clipText("restored by penstock, since NATS had lost it. "+v.Comment, maxComment)
+	value, err := encodeVersion(v)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, restoreMax)
+		defer cancel()
+		if has == 0 {
+			_, err = p.bucket.kv.Create(ctx, policyKey, value)
+		} else {
+			_, err = p.bucket.kv.Put(ctx, policyKey, value)
+		}
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		p.bucket.log.Error("the policy could not be restored in NATS", "error", err)
+	}
+}
+
+func clipText(s string, n int) string {
+	if len(s) > n {
+		s = strings.ToValidUTF8(s[:n], "")
+	}
+	return s
+}
+
+// Lost says what NATS has lost, and empty if nothing. It is told until the next policy is applied or the process restarts.
+func (p *Policies) Lost() string {
+	if text := p.lost.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // read finds the latest version that can be read: the same one that processes have in force that were there when it came.
@@ -113,8 +180,13 @@ func (p *Policies) Run(ctx context.Context) error {
 	defer cancel()
 	p.bucket.follow(ctx, func(entries []jetstream.KeyValueEntry) {
 		p.floor = 0 // a bucket that was made anew counts from one again
+		found := false
 		for _, e := range entries {
+			found = found || e.Key() == policyKey
 			p.adopt(e)
+		}
+		if !found && p.current.Load().Revision > 0 {
+			p.restore(ctx, 0)
 		}
 	}, p.adopt, nil)
 	return nil
@@ -136,10 +208,20 @@ func (p *Policies) adopt(e jetstream.KeyValueEntry) {
 		p.bucket.log.Error("policy in NATS refused, the policy before it stays", "revision", e.Revision(), "error", err)
 		return
 	}
-	if was := p.current.Load(); was.Revision == v.Revision && was.At.Equal(v.At) {
+	was := p.current.Load()
+	if was.Revision == v.Revision && was.At.Equal(v.At) {
 		return
 	}
+	if was.lostTo(v) {
+		return // older than what is in force, see restore
+	}
+	p.save(v) // before it acts
 	p.current.Store(&v)
+	if was.At.Equal(v.At) { // it was restored
+		p.bucket.log.Info("policy restored", "revision", v.Revision)
+	} else {
+		p.lost.Store(nil)
+	}
 	p.bucket.log.Info("policy changed", "revision", v.Revision, "author", v.Author, "rules", v.Document.Len())
 	p.mu.Lock()
 	defer p.mu.Unlock()
