@@ -13,9 +13,6 @@ import (
 	"github.com/penstockmq/penstock/consumer/reply"
 )
 
-// pollHint is the Retry-After of a request that has not ended, when nothing better is known.
-const pollHint = time.Second
-
 // requestDocument is what a caller sees of an asynchronous request. Instants are Unix seconds.
 type requestDocument struct {
 	ID         string    `json:"id"`
@@ -225,10 +222,11 @@ func (g *Gateway) getRequest(c *call) error {
 		c.ended(rec, errDeadline)
 	case reply.StateQueued, reply.StateRunning:
 		d := documentOf(rec)
-		if lost := g.explain(c.r.Context(), rec, &d); lost {
+		wait, lost := g.explain(c.r.Context(), rec, &d)
+		if lost {
 			return g.lost(c, rec)
 		}
-		setRetryAfter(c.w.Header(), pollHint)
+		setRetryAfter(c.w.Header(), wait)
 		return c.json(http.StatusAccepted, d)
 	}
 	return nil

@@ -63,6 +63,8 @@
 //     for one caller.
 //   - A full bucket promises each caller another of the places to come, at the pace that was measured. See drain. It is an
 //     estimate: a bucket that is held takes longer, and then the next value is larger.
+//   - A queued asynchronous request names half the time until it is expected to start, or, with no pace known, a twentieth of a
+//     second for each request before it; from 1 s to 60 s. So a deep bucket is not asked by all its callers each second.
 //   - A gateway, broker or NATS in trouble (503) names a guess, 1 to 4 s, always the same to one connection.
 //
 // # Several gateways

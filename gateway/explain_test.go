@@ -51,6 +51,12 @@ func TestWaitIsExplained(t *testing.T) {
 			}
 		}
 	}
+	known = Explanation{Position: 400}
+	a := r.ask(http.MethodGet, url, "")
+	if after := a.header.Get("Retry-After"); after != "20" {
+		t.Errorf("Retry-After %s of a request with 400 before it, want 20", after)
+	}
+	<-asked
 	known = Explanation{Position: -1}
 	absent(get())
 	known, fails = Explanation{Position: 3, WaitingFor: "x"}, errors.New("unreachable")
@@ -63,5 +69,29 @@ func TestWaitIsExplained(t *testing.T) {
 	absent(get())
 	if len(asked) != 3 {
 		t.Errorf("asked %d times", len(asked)+1)
+	}
+}
+
+// A poll that may come at any time is told a second; one that is far from its turn is told so, as each look costs the broker.
+func TestRetryAfterOfAQueuedRequestFollowsPositionAndPace(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, c := range []struct {
+		e    Explanation
+		want time.Duration
+	}{
+		{Explanation{Position: -1}, pollHint},
+		{Explanation{Position: 0}, pollHint},
+		{Explanation{Position: 3}, pollHint},
+		{Explanation{Position: 100}, 5 * time.Second},
+		{Explanation{Position: 80_000}, pollHintMax},
+		{Explanation{Position: 1 << 62}, pollHintMax},
+		{Explanation{Position: 80_000, EstimatedStart: now.Add(10 * time.Second)}, 5 * time.Second},
+		{Explanation{Position: 1, EstimatedStart: now.Add(time.Minute)}, 30 * time.Second},
+		{Explanation{Position: 1, EstimatedStart: now.Add(24 * time.Hour)}, pollHintMax},
+		{Explanation{Position: 1, EstimatedStart: now.Add(-time.Hour)}, pollHint},
+	} {
+		if got := c.e.pollAfter(now); got != c.want {
+			t.Errorf("%+v: ask after %v, want %v", c.e, got, c.want)
+		}
 	}
 }
