@@ -18,7 +18,7 @@ func newBench(environment) *cobra.Command {
 			"and what they have to show, and exits with 1 when they do not show it. --json prints one line.",
 	}
 	cmd.AddCommand(
-		newBenchIsolation(), newBenchBuckets(), newBenchPace(), newBenchLevels(), newBenchFairness(), newBenchRatio(),
+		newBenchIsolation(), newBenchBuckets(), newBenchPace(), newBenchLevels(), newBenchFairness(), newBenchRatio(), newBenchTurns(),
 	)
 	return cmd
 }
@@ -127,6 +127,21 @@ func newBenchFairness() *cobra.Command {
 	fs.IntVar(&o.Quiet, "quiet", 99, "quiet tenants")
 	fs.IntVar(&o.QuietRate, "quiet-rate", 10, "messages a second of each quiet tenant")
 	return runScenario(cmd, func(cmd *cobra.Command) (scenario, error) { return bench.RunFairness(cmd.Context(), o) })
+}
+
+func newBenchTurns() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "turns", Short: "Show that no turn of an owner loop is long, whatever falls due at one instant",
+		Long: "The deadlines of one bucket pass together, then the windows of a million cells end together; the clock\n" +
+			"of the broker is set ahead for that. The table has the longest turn, in which nobody else is served.",
+	}
+	fs := cmd.Flags()
+	var o bench.TurnsOptions
+	fs.IntVar(&o.Cells, "cells", 1_000_000, "cells whose windows end together")
+	fs.IntVar(&o.Deadlines, "deadlines", 100_000, "messages of one bucket whose deadlines pass together")
+	fs.IntVar(&o.Runs, "runs", 3, "runs of each; the best counts")
+	fs.DurationVar(&o.Limit, "limit", 20*time.Minute, "bound of the whole")
+	return runScenario(cmd, func(cmd *cobra.Command) (scenario, error) { return bench.RunTurns(cmd.Context(), o) })
 }
 
 func newBenchRatio() *cobra.Command {
