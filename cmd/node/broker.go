@@ -19,6 +19,7 @@ const grpcStopGrace = time.Second
 // startBroker opens the broker with the configured topics and groups, and serves.
 func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	notices := rpc.NewNotices()
+	teller := n.startTeller(ctx) // closed after the broker, which tells it to the end
 	b, err := broker.OpenContext(ctx, broker.Options{
 		Dir:         filepath.Join(n.opts.Data, StoreFolder),
 		DiskReserve: int64(n.opts.DiskReserve),
@@ -39,7 +40,7 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 		Observer:      admin.NewObserver(n.registry),
 		Policy:        s.policy.Current(),
 		OnRelease:     n.recorder.Released,
-		OnDiscard:     n.newTeller(ctx).discarded,
+		OnDiscard:     teller.discarded,
 		Logger:        n.log.With("part", "broker"),
 	})
 	if err != nil {

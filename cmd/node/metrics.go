@@ -199,3 +199,13 @@ func registerRequests(r prometheus.Registerer, store *reply.Store) {
 		{"result_bytes_max", "Bytes that large results may have.", room(func(r reply.Room) int64 { return r.ResultBytesMax })},
 	})
 }
+
+// registerTeller adds what the broker's node knows of the callers of given-up requests.
+func registerTeller(r prometheus.Registerer, t *teller) {
+	counters(r, "teller", []counter{
+		{"untold_total", "Callers that could not be told that the broker gave up their request.", t.untold.Load},
+	})
+	gauges(r, "teller", []counter{
+		{"waiting", "Callers that are to be told that the broker gave up their request.", func() int64 { return int64(len(t.queue)) }},
+	})
+}

@@ -3,7 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/penstockmq/penstock/broker"
@@ -12,45 +15,173 @@ import (
 
 // teller tells callers that the broker has given up their request: purged, expired, or tried too often. They would wait for
 // their deadline otherwise.
+//
+// The broker calls discarded on one goroutine and keeps a snapshot of its store until a purge has been told. So discarded only
+// publishes a frame for a caller that waits, and queues what ends a record; some goroutines do that. While they make
+// progress, discarded waits for room in the queue; while they do not, because NATS is away or slow, what finds the queue
+// full is left out and counted: its record expires at its deadline.
 type teller struct {
-	n        *Node
-	requests *reply.Store // nil without NATS: nobody is told
+	// Immutable after newTeller.
+	records func(ctx context.Context, id string, f reply.Failure) error // ends the record of an asynchronous request
+	frames  func(r reply.Request, f reply.Failure) error                // tells a caller that waits on a connection
+	log     *slog.Logger
+	queue   chan notice
+	stopped context.Context // ends when close has waited long enough
+	stop    context.CancelFunc
+	tellers sync.WaitGroup // they end when the queue is closed and empty, or with stopped
+
+	away   atomic.Bool  // the latest attempt to end a record failed
+	untold atomic.Int64 // callers that were not told
+	logged atomic.Int64 // Unix seconds of the latest log line about it
 }
 
-// tellMax bounds the time to tell one caller.
-const tellMax = 2 * time.Second
+// notice is the end of one asynchronous request.
+type notice struct {
+	id      string
+	failure reply.Failure
+	until   time.Time // the record expires by itself
+}
 
-// newTeller opens the store of asynchronous requests. Without it only those who wait on a connection are told.
-func (n *Node) newTeller(ctx context.Context) *teller {
-	t := &teller{n: n}
+const (
+	// tellMax bounds one attempt to tell one caller.
+	tellMax = 2 * time.Second
+	// tellAgain is the pause before another attempt.
+	tellAgain = time.Second
+	// tellFor bounds the attempts for a request without a deadline.
+	tellFor = time.Hour
+	// tellers are the goroutines that tell, tellQueue is what waits for them.
+	tellers   = 16
+	tellQueue = 1 << 16
+	// tellRoom is how often discarded looks whether the tellers still make progress while it waits for room.
+	tellRoom = 250 * time.Millisecond
+	// tellClose is how long close goes on telling.
+	tellClose = 5 * time.Second
+	// tellLog is the pause between two log lines about callers that were not told.
+	tellLog = 10 * time.Second
+)
+
+// startTeller opens the store of asynchronous requests. Without it only those who wait on a connection are told.
+func (n *Node) startTeller(ctx context.Context) *teller {
 	if n.nats == nil {
-		return t
+		return nil
+	}
+	t := &teller{
+		log: n.log,
+		frames: func(r reply.Request, f reply.Failure) error {
+			return reply.NewWriter(n.nats, r, maxAttempt).Fail(f)
+		},
 	}
 	requests, err := n.openRequests(ctx)
 	if err != nil {
 		n.log.Warn("callers of asynchronous requests are not told when the broker gives them up", "error", err)
-		return t
+	} else {
+		t.records = func(ctx context.Context, id string, f reply.Failure) error { return requests.Fail(ctx, id, 0, f) }
 	}
-	t.requests = requests
+	t.start()
+	n.onClose(core, t.close)
+	registerTeller(n.registry, t)
 	return t
 }
 
-// discarded is the broker's OnDiscard.
+func (t *teller) start() {
+	t.queue = make(chan notice, tellQueue)
+	t.stopped, t.stop = context.WithCancel(context.Background())
+	for range tellers {
+		t.tellers.Go(func() {
+			for x := range t.queue {
+				t.tell(x)
+			}
+		})
+	}
+}
+
+// close tells what is queued, for a while. REQUIRES: discarded is not called any more.
+func (t *teller) close() error {
+	close(t.queue)
+	defer time.AfterFunc(tellClose, t.stop).Stop()
+	t.tellers.Wait()
+	t.stop()
+	return nil
+}
+
+// discarded is the broker's OnDiscard. A nil teller tells nobody.
 func (t *teller) discarded(d broker.Discarded) {
-	req, err := reply.FromProperties(d.Message.Properties)
-	if err != nil || t.n.nats == nil {
-		return // it was sent by somebody else than a gateway
+	if t == nil {
+		return
 	}
-	f := failureOf(d)
-	if req.Async && t.requests != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), tellMax)
-		defer cancel()
-		err = t.requests.Fail(ctx, req.ID, 0, f)
-	} else if req.Reply != "" {
-		err = reply.NewWriter(t.n.nats, req, maxAttempt).Fail(f)
+	r, err := reply.FromProperties(d.Message.Properties)
+	switch f := failureOf(d); {
+	case err != nil: // it was sent by another client than a gateway
+	case !r.Async && r.Reply != "":
+		if err := t.frames(r, f); err != nil {
+			t.miss(r.ID, f, err)
+		}
+	case r.Async && t.records != nil:
+		t.enqueue(notice{id: r.ID, failure: f, until: r.Deadline})
 	}
-	if err != nil && !errors.Is(err, reply.ErrFinal) && !errors.Is(err, reply.ErrNotFound) {
-		t.n.log.Warn("caller could not be told that its request was given up", "request_id", req.ID, "reason", d.Reason, "error", err)
+}
+
+func (t *teller) enqueue(x notice) {
+	if x.until.IsZero() {
+		x.until = time.Now().Add(tellFor)
+	}
+	for {
+		select {
+		case t.queue <- x:
+			return
+		default:
+		}
+		if t.away.Load() {
+			t.miss(x.id, x.failure, errTellerFull)
+			return
+		}
+		room := time.NewTimer(tellRoom)
+		select {
+		case t.queue <- x:
+			room.Stop()
+			return
+		case <-room.C:
+		}
+	}
+}
+
+var errTellerFull = errors.New("too many wait to be told while NATS is away")
+
+// tell ends one record, and tries again until the record has expired.
+func (t *teller) tell(x notice) {
+	for {
+		err := t.once(x)
+		if err == nil || errors.Is(err, reply.ErrFinal) || errors.Is(err, reply.ErrNotFound) {
+			t.away.Store(false)
+			return
+		}
+		t.away.Store(true)
+		again := time.NewTimer(tellAgain)
+		select {
+		case <-again.C:
+		case <-t.stopped.Done():
+			again.Stop()
+		}
+		if t.stopped.Err() != nil || !time.Now().Before(x.until) {
+			t.miss(x.id, x.failure, err)
+			return
+		}
+	}
+}
+
+func (t *teller) once(x notice) error {
+	ctx, cancel := context.WithTimeout(t.stopped, tellMax)
+	defer cancel()
+	return t.records(ctx, x.id, x.failure)
+}
+
+// miss counts a caller that was not told, and logs now and then.
+func (t *teller) miss(id string, f reply.Failure, err error) {
+	n := t.untold.Add(1)
+	last, now := t.logged.Load(), time.Now().Unix()
+	if now-last >= int64(tellLog/time.Second) && t.logged.CompareAndSwap(last, now) {
+		t.log.Warn("callers could not be told that their requests were given up", "request_id", id,
+			"code", f.Code, "error", err, "untold", n)
 	}
 }
 
