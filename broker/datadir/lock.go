@@ -36,11 +36,11 @@ type Lock struct {
 // up to wait for another process to release it. The error wraps ErrInUse and names the
 // folder and the process that has it.
 func Acquire(ctx context.Context, dir string, wait time.Duration) (*Lock, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the folder is the operator's choice
 		return nil, explain(dir, err)
 	}
 	path := filepath.Join(dir, lockName)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600) //nolint:gosec // as above
 	if err != nil {
 		return nil, explain(dir, err)
 	}
@@ -93,7 +93,7 @@ func (l *Lock) Release() error {
 
 // holder names the process that wrote the lock file.
 func holder(path string) string {
-	b, err := os.ReadFile(path)
+	b, err := os.ReadFile(path) //nolint:gosec // as above
 	pid := strings.TrimSpace(string(b))
 	if err != nil || pid == "" {
 		return "another process"

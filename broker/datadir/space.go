@@ -21,7 +21,7 @@ func FreeSpace(dir string) (Space, error) {
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return Space{}, fmt.Errorf("free space of %s: %w", dir, err)
 	}
-	block := uint64(s.Bsize)                                                                           //nolint:unconvert,gosec // the type differs between systems; never negative
+	block := uint64(s.Bsize)                                                                           //nolint:unconvert // the type differs between systems; never negative
 	return Space{Free: bytesOf(uint64(s.Bavail), block), Total: bytesOf(uint64(s.Blocks), block)}, nil //nolint:unconvert // as above
 }
 

@@ -83,7 +83,7 @@ func (l *repeatLog) report(level slog.Level, msg string, args ...any) {
 	if out > 0 {
 		args = append(args, "left_out_before", out)
 	}
-	l.log.Log(context.Background(), level, msg, args...)
+	l.log.Log(context.Background(), level, msg, args...) //nolint:sloglint // callers pass constants
 }
 
 func (l *repeatLog) admit(msg string) (out int, ok bool) {

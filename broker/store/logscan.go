@@ -274,11 +274,11 @@ func minUnflushed(fs vfs.FS, dir string) (uint64, error) {
 	for edits := record.NewReader(f, 0); ; {
 		r, err := edits.Next()
 		if err != nil {
-			return oldest, nil //nolint:nilerr // its end, or damage that Pebble will name
+			return oldest, nil // its end, or damage that Pebble will name
 		}
 		edit, err := io.ReadAll(r)
 		if err != nil {
-			return oldest, nil //nolint:nilerr // as above
+			return oldest, nil // as above
 		}
 		if n := editLogNumber(edit); n > 0 {
 			oldest = n

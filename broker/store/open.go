@@ -27,7 +27,7 @@ type Options struct {
 	// CacheBytes bounds the cache of table blocks. Default 128 MiB.
 	CacheBytes int64
 	// MemTableBytes is how much is gathered in memory before it becomes a table; up
-	// to four of them exist at once. Default 64 MiB.
+	// to four of them exist at once. Default 64 MiB, and no more than a 32nd of the volume.
 	MemTableBytes int64
 	// AsyncFlush lets Durable promise no more than Written, as RocketMQ's default
 	// ASYNC_FLUSH does.
@@ -53,6 +53,13 @@ func (o Options) withDefaults() Options {
 // how far it was synced; walfs.go says why that must not be. It also rules out
 // value separation; DESIGN.md has the measurements.
 const formatMajorVersion = pebble.FormatColumnarBlocks
+
+// On a small volume memtables are smaller, one in memTableShare of it: up to five logs of
+// a memtable's size are kept to be used again, and a flush needs room for as much.
+const (
+	memTableShare = 32
+	minMemTable   = 4 << 20
+)
 
 // diskSlowAfter is how long an operation on a file may take before it is logged.
 const diskSlowAfter = 5 * time.Second
@@ -143,7 +150,7 @@ func open(ctx context.Context, o Options, tune func(*pebble.Options)) (*Store, e
 		err = fmt.Errorf("given up: %w", context.Cause(ctx))
 	}
 	go func() { // should it end after all
-		<-opened
+		_ = <-opened
 		_ = s.Close()
 	}()
 	return nil, err
@@ -168,6 +175,9 @@ func (s *Store) start(o Options, po *pebble.Options) (err error) {
 		return fmt.Errorf("lock folder: %w", err)
 	}
 	po.Lock = s.lock
+	if usage, err := po.FS.GetDiskUsage(o.Dir); err == nil { // not known in memory
+		po.MemTableSize = min(po.MemTableSize, max(minMemTable, usage.TotalBytes/memTableShare))
+	}
 	tail, err := checkTail(po.FS, o.Dir)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -137,8 +138,8 @@ func cutLogs(dir string, l logFile, offset int64, later []logFile, names []strin
 	if err := copyEnd(path, filepath.Join(dir, names[0]), offset); err != nil {
 		return err
 	}
-	for i := len(later) - 1; i >= 0; i-- {
-		if err := os.Rename(filepath.Join(dir, later[i].name), filepath.Join(dir, names[1+i])); err != nil {
+	for i, l := range slices.Backward(later) {
+		if err := os.Rename(filepath.Join(dir, l.name), filepath.Join(dir, names[1+i])); err != nil {
 			return fmt.Errorf("keep later log: %w", err)
 		}
 	}

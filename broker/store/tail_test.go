@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -213,7 +214,7 @@ func pebbleEnd(t *testing.T, dir string) (n int) {
 		t.Fatal(err)
 	}
 	r := logs[len(logs)-1].OpenForRead()
-	defer r.Close() //nolint:errcheck // it was read
+	defer r.Close()
 	for {
 		b, _, err := r.NextRecord()
 		if err == nil {
@@ -379,6 +380,33 @@ func TestDamagedBlockOfATableIsCountedAndTold(t *testing.T) {
 	}
 	if m := s.Metrics(); m.BadBlocks < int64(bad) || !errors.Is(s.Damaged(), ErrCorrupt) {
 		t.Errorf("%d damaged blocks are counted of %d reads, damaged is %v", m.BadBlocks, bad, s.Damaged())
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNewStoreTakesLittleRoom counts the blocks of the files, not their sizes: logs used to
+// set aside a memtable's size each.
+func TestNewStoreTakesLittleRoom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messagesOf(t, Written, 5000, 1000)(s)
+	var bytes int64
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		info, ierr := e.Info()
+		err = errors.Join(err, ierr)
+		if ierr == nil {
+			bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+	}
+	if err != nil || bytes > 50<<20 {
+		t.Errorf("5 MB of messages take %d MiB of the volume, %v", bytes>>20, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
