@@ -100,8 +100,10 @@ func TestAGatewayIsGoneAfterAWhile(t *testing.T) {
 	for d := absentLapse; d < absentFor; d += absentLapse {
 		callers.isGone("gw", now.Add(d))
 	}
-	if !callers.isGone("gw", now.Add(absentFor)) || !callers.isGone("gw", now.Add(absentFor)) {
-		t.Error("not gone after the time")
+	for range 2 { // the second request does not wait again
+		if !callers.isGone("gw", now.Add(absentFor)) {
+			t.Error("not gone after the time")
+		}
 	}
 	if callers.isGone("other", now.Add(absentFor)) {
 		t.Error("another gateway is gone, too")
@@ -170,7 +172,7 @@ func BenchmarkAskCaller(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer inbox.Close() //nolint:errcheck // as above
+	defer inbox.Close()
 	if _, err := inbox.Open("r"); err != nil {
 		b.Fatal(err)
 	}

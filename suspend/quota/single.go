@@ -38,12 +38,10 @@ func singleOf(scope suspend.Scope, list []spec) single {
 		case *limit.TokenWindow:
 			n = max(law.Limit, within(limit.Rate{Events: law.Limit, Per: law.Window}, singleSpan))
 		}
-		switch s.kind {
-		case kindRate, kindQuota:
-			if n < most.requests {
-				most.requests, most.kind = n, s.kind
-			}
-		case kindTokens:
+		if (s.kind == kindRate || s.kind == kindQuota) && n < most.requests {
+			most.requests, most.kind = n, s.kind
+		}
+		if s.kind == kindTokens {
 			most.tokens = min(most.tokens, n)
 		}
 	}
