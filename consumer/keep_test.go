@@ -96,7 +96,7 @@ func TestAnswersWaitForTheStore(t *testing.T) {
 	}
 	o.ns.Close()
 	close(answer)
-	for end := time.Now().Add(patience); p.opts.Metrics.Unstored.Load() < 2; time.Sleep(time.Millisecond) { //nolint:forbidigo // the client finds out in its own time
+	for end := time.Now().Add(patience); p.opts.Metrics.Unstored.Load() < 2; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%d outcomes wait", p.opts.Metrics.Unstored.Load())
 		}
@@ -139,7 +139,7 @@ func TestAPoolThatStopsGivesUnstoredRequestsBack(t *testing.T) {
 	message := func() *mq.Message { return newMemory(1).put(t, alice, reply.Request{ID: "a", Async: true}, "a") }
 	go func() {
 		for p.opts.Metrics.Unstored.Load() == 0 {
-			time.Sleep(time.Millisecond) //nolint:forbidigo // the client finds out in its own time
+			time.Sleep(time.Millisecond)
 		}
 		cancel(mq.ErrStopping)
 	}()

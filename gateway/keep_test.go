@@ -52,7 +52,7 @@ func TestAFullStoreRefusesNewRequests(t *testing.T) {
 	url, j := r.accept()
 	must(t, r.g.opts.Requests.Create(t.Context(), reply.Record{ID: "large", User: "bob"}))
 	must(t, r.g.opts.Requests.Finish(t.Context(), "large", 1, reply.Result{Status: 200, Body: make([]byte, 245<<10)}))
-	time.Sleep(1100 * time.Millisecond) //nolint:forbidigo // how full the store is counts for a second
+	time.Sleep(1100 * time.Millisecond)
 	a := r.ask(http.MethodPost, "/v1/chat/completions", chatBody, preferAsync)
 	a.check(t, 503, "async_store_full")
 	if a.header.Get("Retry-After") == "" {
@@ -76,7 +76,7 @@ func TestAUserHasAPartOfTheStore(t *testing.T) {
 	for range 2 {
 		r.accept()
 	}
-	for end := time.Now().Add(patience); r.g.opts.Requests.Admit(t.Context(), "alice") == nil; time.Sleep(time.Millisecond) { //nolint:forbidigo // JetStream tells in its own time
+	for end := time.Now().Add(patience); r.g.opts.Requests.Admit(t.Context(), "alice") == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the user has no bound")
 		}

@@ -98,7 +98,7 @@ func TestEveryOutcomeFitsIntoAFullStore(t *testing.T) {
 		switch i % 3 {
 		case 0:
 			must(t, s.Fail(ctx, id, 12, Failure{
-				Status: 502, Code: "upstream_unreachable", Type: "server_error", Message: strings.Repeat("\"<", 500), //nolint:dupword // worst case
+				Status: 502, Code: "upstream_unreachable", Type: "server_error", Message: strings.Repeat("\"<", 500),
 			}))
 		case 1:
 			must(t, second(s.Cancel(ctx, id, "u")))
@@ -152,7 +152,7 @@ func TestUsersAreCounted(t *testing.T) {
 	must(t, s.Create(ctx, Record{ID: "v", User: "v"}), s.Create(ctx, Record{ID: "b", User: "u"}), s.Create(ctx, Record{ID: "c", User: "u"}))
 	refused := func(user string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !errors.Is(s.Admit(ctx, user), ErrUserFull); time.Sleep(time.Millisecond) { //nolint:forbidigo // JetStream tells in its own time
+		for end := time.Now().Add(20 * time.Second); !errors.Is(s.Admit(ctx, user), ErrUserFull); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("%s is not refused", user)
 			}
@@ -296,7 +296,7 @@ func TestJetStreamWritesAgainAfterAFullDisk(t *testing.T) {
 	}
 	must(t, os.Remove(block))
 	room.Store(true)
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // JetStream restarts in its own time
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if err := store.Create(t.Context(), Record{ID: fmt.Sprint("again", time.Now().UnixNano()), User: "u"}); err == nil && s.Restarts() > 0 {
 			break
 		} else if time.Now().After(end) {

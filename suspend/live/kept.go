@@ -30,7 +30,7 @@ var errKept = errors.New("kept policy is damaged")
 
 // loadKept returns the kept version; its Document is nil if none was ever kept.
 func loadKept(path string) (Version, error) {
-	value, err := os.ReadFile(path) //nolint:gosec // a file in the data folder
+	value, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Version{}, nil
 	}
@@ -60,7 +60,7 @@ func saveKept(path string, v Version) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) //nolint:gosec // as above
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
