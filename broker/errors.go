@@ -21,6 +21,8 @@ var (
 	ErrStaleHandle = errors.New("stale receipt handle")
 	// ErrInvalidArgument: a value outside its limits; the text names field, fault and limit.
 	ErrInvalidArgument = errors.New("invalid argument")
+	// ErrDeadlinePassed: the deadline of a message to send has passed, by the broker's clock.
+	ErrDeadlinePassed = errors.New("deadline has passed")
 	// ErrBodyTooLarge: a message body over Options.MaxBodyBytes, or over the policy's
 	// depth_bytes for its cell.
 	ErrBodyTooLarge = errors.New("message body too large")

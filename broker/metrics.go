@@ -10,6 +10,7 @@ import (
 type Metrics struct {
 	Sends        atomic.Int64 // messages made durable
 	SendRefused  atomic.Int64 // messages refused by a cap
+	LateSends    atomic.Int64 // sends refused as a deadline had passed: clocks differ, or the sender was slow
 	UserRefused  atomic.Int64 // sends refused as their user has its maximum of buckets
 	Deliveries   atomic.Int64 // messages handed to a consumer
 	Acks         atomic.Int64 // messages settled by an ack

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -74,6 +75,10 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 		return err
 	}
 	id := b.nextTopic
+	if id == 0 {
+		return fmt.Errorf("%w: %d parent topics were created in this data folder, which is all it has ids for: ids of deleted ones are not used again; start with a new folder",
+			ErrInvalidArgument, math.MaxUint16)
+	}
 	batch := b.store.NewBatch()
 	batch.PutTopic(topicRecord(id, cfg, b.opts.Clock().Wall))
 	batch.PutNextTopicID(id + 1)

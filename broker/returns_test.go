@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -21,11 +22,14 @@ func busy(t *testing.T, b *broker.Broker, fs *gatedFS, f func()) int {
 	var sent atomic.Int64
 	fs.closed.Store(true)
 	var sends sync.WaitGroup
-	for i := range 66 {
+	var full atomic.Bool
+	for i := 0; !full.Load(); i++ {
 		sends.Go(func() {
-			if _, err := b.Send(t.Context(), topic, []broker.Message{{Lite: fmt.Sprint("s", i), Body: []byte("busy")}}); err == nil {
+			_, err := b.Send(t.Context(), topic, []broker.Message{{Lite: fmt.Sprint("s", i), Body: []byte("busy")}})
+			if err == nil {
 				sent.Add(1)
 			}
+			full.Store(errors.Is(err, broker.ErrBusy))
 		})
 		synctest.Wait() // so that each send has a turn of its own
 	}

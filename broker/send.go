@@ -16,7 +16,7 @@ import (
 // one bucket keep their order.
 //
 // Errors: ErrTopicNotFound; ErrInvalidArgument or lite.ErrName for a field out of
-// its limits; ErrBodyTooLarge; ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets and
+// its limits; ErrBodyTooLarge; ErrDeadlinePassed; ErrBucketFull, ErrBucketBytes, ErrTooManyBuckets and
 // ErrTooManyUserBuckets when a cap is reached; ErrDiskFull; ErrBusy; ErrClosed; the context's error, after which the
 // messages may or may not have been stored.
 func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Receipt, error) {
@@ -130,6 +130,13 @@ func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 		deadline, err := messageDeadline(m.Properties)
 		if err != nil {
 			return nil, err
+		}
+		// Answered here, it is seen by the sender; dropped in the queue it would be seen by
+		// nobody, and a sender whose clock is ten minutes behind would lose all it sends.
+		if late := stored.Sub(deadline); !deadline.IsZero() && late >= 0 {
+			b.metrics.LateSends.Add(1)
+			return nil, fmt.Errorf("%w: property %s is %v before the broker's clock, which says %s: compare the clocks of sender and broker",
+				ErrDeadlinePassed, lite.PropertyDeadline, late.Round(time.Millisecond), stored.UTC().Format(time.RFC3339))
 		}
 		level, err := checkStamps(m.Properties)
 		if err != nil {

@@ -190,7 +190,8 @@ func (x *exchange) unsent(err error) error {
 	now := time.Now()
 	if _, ok := errors.AsType[*mq.CodeError](err); ok {
 		x.sent, x.c.queued = false, time.Time{}
-	} else if !now.Before(x.deadline) {
+	}
+	if !now.Before(x.deadline) {
 		return errDeadline
 	}
 	switch condition := sendCondition(err); {

@@ -85,6 +85,7 @@ func RegisterBroker(r prometheus.Registerer, b *broker.Broker) {
 		{"acks_total", "Messages settled by an ack.", m.Acks.Load},
 		{"clock_steps_total", "Times the wall clock was set, seen by each parent topic.", m.ClockSteps.Load},
 		{"pauses_total", "Times the broker did not run for over 2 s, seen by each parent topic; leases were prolonged.", m.Pauses.Load},
+		{"sends_late_total", "Sends refused as the deadline of a message had passed by the broker's clock.", m.LateSends.Load},
 		{"acks_stale_total", "Acks of a message that is out again or gone.", m.StaleAcks.Load},
 		{"suspends_total", "Suspends that a consumer asked for.", m.Suspends.Load},
 		{"leases_ended_total", "Leases that ran out.", m.LeasesEnded.Load},

@@ -23,6 +23,9 @@ const (
 // find judges a handle. The cursor's window includes the offset unless it is done.
 func (m *Machine) find(h Handle) (*cursor, standing) {
 	b := m.byID[h.Bucket]
+	if !m.issued(h.Token) {
+		return nil, overtaken
+	}
 	if b == nil {
 		return nil, done
 	}
@@ -44,6 +47,12 @@ func (m *Machine) find(h Handle) (*cursor, standing) {
 	default:
 		return c, overtaken
 	}
+}
+
+// issued is whether a token can have been given out, by this run of the machine or one
+// before. Of a message that is queued or came back there is no lease to compare with.
+func (m *Machine) issued(t Token) bool {
+	return t != 0 && t <= Token(m.cfg.Epoch)<<tokenBits|m.leased
 }
 
 // running returns the lease of a handle that is current; nil else.

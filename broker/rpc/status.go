@@ -52,6 +52,7 @@ var statusTable = [...]struct {
 	{broker.ErrScanLimit, v2.Code_BAD_REQUEST},
 	{broker.ErrInvalidArgument, v2.Code_BAD_REQUEST},
 	{lite.ErrDeadline, v2.Code_BAD_REQUEST},
+	{broker.ErrDeadlinePassed, v2.Code_BAD_REQUEST},
 	{broker.ErrBodyTooLarge, v2.Code_MESSAGE_BODY_TOO_LARGE},
 	{broker.ErrBucketFull, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrBucketBytes, v2.Code_TOO_MANY_REQUESTS},

@@ -45,6 +45,7 @@ var wantCodes = map[string]struct {
 	"broker.ErrScanLimit":          {broker.ErrScanLimit, 40000},
 	"broker.ErrInvalidArgument":    {broker.ErrInvalidArgument, 40000},
 	"lite.ErrDeadline":             {lite.ErrDeadline, 40000},
+	"broker.ErrDeadlinePassed":     {broker.ErrDeadlinePassed, 40000},
 	"broker.ErrBodyTooLarge":       {broker.ErrBodyTooLarge, 41301},
 	"broker.ErrBucketFull":         {broker.ErrBucketFull, 42900},
 	"broker.ErrBucketBytes":        {broker.ErrBucketBytes, 42900},
