@@ -96,11 +96,11 @@ func (s *deadSet) next(off, limit Offset, pattern uint64) Offset {
 		if p != nil {
 			n = p.n
 		}
-		switch {
-		case n == skip:
+		if n == skip {
 			off = (off>>pageBits + 1) << pageBits
 			continue
-		case n == 0 || n == pageSize:
+		}
+		if n == 0 || n == pageSize {
 			return off
 		}
 		at := off & (pageSize - 1)

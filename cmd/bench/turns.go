@@ -178,12 +178,12 @@ func newTurnsBench(o TurnsOptions, rules string) (*turnsBench, error) {
 
 func (x *turnsBench) close() error { return errors.Join(x.b.Close(), os.RemoveAll(x.dir)) }
 
-// send stores n messages, of which make makes each.
-func (x *turnsBench) send(ctx context.Context, n int, make func(i int) broker.Message) error {
+// send stores n messages, each as message says.
+func (x *turnsBench) send(ctx context.Context, n int, message func(i int) broker.Message) error {
 	const batch = 1000
 	msgs := []broker.Message{}
 	for i := range n {
-		msgs = append(msgs, make(i))
+		msgs = append(msgs, message(i))
 		if len(msgs) < batch && i < n-1 {
 			continue
 		}
