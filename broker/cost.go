@@ -52,9 +52,9 @@ func moreImportant(a, b int8) int8 {
 	return min(a, b)
 }
 
-// costOf tells the machine what a message counts for. It runs in the loop, and only
-// when a limit or fairness counts more than requests: a message that is not in the
-// cache costs one point read then.
+// costOf tells the machine what a recovered message counts for; of others it knows. It
+// runs in the loop, and only when a limit or fairness counts more than requests: one point
+// read then.
 func (o *owner) costOf(id dispatch.BucketID, off dispatch.Offset) dispatch.MessageCost {
 	if m := o.cache.get(messageKey{id, off}); m != nil {
 		return messageCost(m, len(m.Body))

@@ -145,8 +145,11 @@ func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 		p := &c.parts[part]
 		p.request.Level = moreImportant(p.request.Level, level)
 		c.places[i].part, c.places[i].index = part, len(p.messages)
-		p.request.Messages = append(p.request.Messages, dispatch.MessageMeta{Size: len(m.Body), Deadline: deadline})
-		p.messages = append(p.messages, toStored(m, stored, deadline))
+		kept := toStored(m, stored, deadline)
+		p.request.Messages = append(p.request.Messages, dispatch.MessageMeta{
+			Size: len(m.Body), Deadline: deadline, Cost: messageCost(kept, len(m.Body)),
+		})
+		p.messages = append(p.messages, kept)
 	}
 	return c, nil
 }

@@ -127,7 +127,10 @@ func (m *Machine) create(now time.Time, r AppendRequest) *bucket {
 
 func (m *Machine) append(b *bucket, msg MessageMeta) {
 	deadline := instant(msg.Deadline)
-	if b.runs.push(b.tail, run{deadline: deadline, size: uint32(min(max(0, msg.Size), math.MaxUint32))}) {
+	if b.runs.push(b.tail, run{
+		deadline: deadline, size: in32(int64(msg.Size)),
+		requests: in32(msg.Cost.Requests), input: in32(msg.Cost.Input), output: in32(msg.Cost.MaxOutput),
+	}) {
 		b.noteDue(deadline, b.tail)
 	}
 	b.tail++
@@ -138,6 +141,9 @@ func (m *Machine) append(b *bucket, msg MessageMeta) {
 	m.messages++
 	m.bytes += int64(msg.Size)
 }
+
+// in32 is v as far as 32 bits go, which all stamps do.
+func in32(v int64) uint32 { return uint32(min(max(0, v), math.MaxUint32)) }
 
 // Durable says that the bucket's messages below tail are on disk: now they may go.
 func (m *Machine) Durable(now time.Time, id BucketID, tail Offset) {

@@ -77,12 +77,38 @@ func (m *Machine) ask(c *cursor, off Offset) quota.Ask {
 	if m.cfg.CostOf == nil || !c.g.ledger.NeedsCost(a.Place) {
 		return a
 	}
-	says := m.cfg.CostOf(c.b.id, off)
+	says := m.costAt(c.b, off)
 	a.Cost.Requests = max(1, says.Requests)
 	a.Cost.BytesIn = max(0, says.Bytes)
 	a.Cost.Output = c.g.ledger.Expect(a.Place, max(0, says.MaxOutput))
 	a.Cost.Tokens = max(0, says.Input) + a.Cost.Output
 	return a
+}
+
+// maxCosts bounds the costs of recovered messages that are remembered.
+const maxCosts = 1 << 16
+
+// readCost is what the store says of a message.
+type readCost struct {
+	off  Offset
+	cost MessageCost
+}
+
+// costAt is what a message says of its cost. Its run knows, but of a message that was
+// recovered: that one is read, once while it is the next of its bucket.
+func (m *Machine) costAt(b *bucket, off Offset) MessageCost {
+	if r := &b.runs[b.runs.find(off)]; r.requests > 0 {
+		return MessageCost{Requests: int64(r.requests), Input: int64(r.input), MaxOutput: int64(r.output), Bytes: int64(r.size)}
+	}
+	if read, ok := m.costs[b.id]; ok && read.off == off {
+		return read.cost
+	}
+	cost := m.cfg.CostOf(b.id, off)
+	if m.costs == nil || len(m.costs) >= maxCosts {
+		m.costs = map[BucketID]readCost{}
+	}
+	m.costs[b.id] = readCost{off, cost}
+	return cost
 }
 
 // charge takes a message's cost from the limits and from the entry whose turn it was,

@@ -69,7 +69,9 @@ type Machine struct {
 	signalsFull int
 	// signalsAt is when the last of them came.
 	signalsAt time.Time
-	maxHolds  int // see the constant; tests lower it
+	// costs are of recovered messages, the last that was read of each bucket.
+	costs    map[BucketID]readCost
+	maxHolds int // see the constant; tests lower it
 	// review is how many of all, from the first on, are still to be brought in line
 	// with the policy; reviewAt is when that began.
 	review   int

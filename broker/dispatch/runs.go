@@ -9,6 +9,9 @@ type run struct {
 	deadline int64
 	// size of each of them.
 	size uint32
+	// requests, input and output are what each of them counts for, see MessageCost, but
+	// that requests is never 0: then it is not known.
+	requests, input, output uint32
 }
 
 // runs describes the retained messages of a bucket, in order. A queue of equal
@@ -24,13 +27,18 @@ type runs []run
 // took another run.
 func (r *runs) push(off Offset, next run) bool {
 	if n := len(*r); n > 0 {
-		if last := &(*r)[n-1]; last.deadline == next.deadline && last.size == next.size {
+		if last := &(*r)[n-1]; last.alike(&next) {
 			return false
 		}
 	}
 	next.start = off
 	*r = append(*r, next)
 	return true
+}
+
+// alike is whether the messages of two runs have all in common.
+func (r *run) alike(o *run) bool {
+	return r.deadline == o.deadline && r.size == o.size && r.requests == o.requests && r.input == o.input && r.output == o.output
 }
 
 // find is the index of the run that off is in. O(log runs), O(1) for the head of the

@@ -76,9 +76,9 @@ type TopicConfig struct {
 	NextBucket uint64
 	// Epoch is a number that no earlier run of the machine had. 24 bits are used.
 	Epoch uint32
-	// CostOf says what a message counts for. It is asked when the message is about to
-	// go, and only if a limit or fairness counts anything but requests. nil: each
-	// message is one request.
+	// CostOf says what a message counts for whose MessageMeta did not, or that was
+	// recovered. It is asked when the message is about to go, and only if a limit or
+	// fairness counts anything but requests. nil: each message is one request.
 	CostOf func(BucketID, Offset) MessageCost
 }
 
@@ -241,6 +241,9 @@ type MessageMeta struct {
 	// Deadline is the instant from which the message is not delivered any more; zero
 	// for none.
 	Deadline time.Time
+	// Cost is what it says of its cost. With Requests 0 that is asked of CostOf when the
+	// message is about to go; else Bytes is Size.
+	Cost MessageCost
 }
 
 // Appended says where messages went.
