@@ -335,7 +335,7 @@ func TestC73_DeadlineWhileWaitingForASlot(t *testing.T) {
 		setup setup
 	}{
 		{"model", setup{live: "columns: [{model: " + model + ", in_flight: 2}]\n"}},
-		{"workers", setup{args: []string{"--workers", "2"}}},
+		{"workers", setup{args: []string{"--workers", "2", "--share", "100"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := up(t, c.setup)
