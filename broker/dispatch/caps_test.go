@@ -448,6 +448,7 @@ func TestHoldsOfNamesThatDoNotExistAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	r.m.armGates(g)
 	if _, err := r.m.ExtendHold(r.now, 1, bucketHold("one more", until)); !errors.Is(err, ErrTooManyHolds) || !strings.Contains(err.Error(), "at most 100") {
 		t.Errorf("one more: error %v, want one that names the bound", err)
 	}
