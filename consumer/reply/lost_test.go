@@ -24,6 +24,14 @@ func TestEmbeddedServerSyncsEachWrite(t *testing.T) {
 	}
 }
 
+// A volume may fill up between two starts: the streams that are there must open whatever is free. Each has a bound of its own.
+func TestStreamsOpenWhateverIsFree(t *testing.T) {
+	s, _ := newNATS(t, ServerOptions{Dir: t.TempDir()})
+	if c := s.ns.JetStreamConfig(); c == nil || c.MaxStore != maxStoreDefault {
+		t.Errorf("JetStream's configuration is %+v, want a bound that does not follow from the free space", c)
+	}
+}
+
 // A request whose record was lost is not one that was cancelled: its message is there, so it was accepted.
 func TestRunningMakesALostRecordAnew(t *testing.T) {
 	s := newStore(t, StoreOptions{})

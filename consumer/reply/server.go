@@ -30,9 +30,14 @@ type ServerOptions struct {
 	// Logger gets the server's log. Nil means it is dropped.
 	Logger *slog.Logger
 
-	maxStore int64        // of JetStream, in bytes; 0: three quarters of what is free. For tests
+	maxStore int64        // of JetStream, in bytes; 0: maxStoreDefault. For tests
 	probe    func() error // says whether the volume can be written to. For tests; nil: a file is written
 }
+
+// maxStoreDefault bounds what the streams of JetStream may reserve together, in bytes. Each stream has a bound of its own. The
+// server's default is three quarters of what is free at its start: a volume that filled up since the streams were made would
+// refuse to open them.
+const maxStoreDefault = 1 << 50
 
 // Server is a NATS server inside this process.
 type Server struct {
@@ -54,6 +59,9 @@ func StartServer(opts ServerOptions) (*Server, error) {
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if opts.maxStore == 0 {
+		opts.maxStore = maxStoreDefault
 	}
 	config := &server.Options{
 		NoSigs:         true,
