@@ -36,6 +36,9 @@ type callers struct {
 	client *http.Client
 	next   atomic.Int64
 	wg     sync.WaitGroup
+	// recordsMayBeGone says that a 404 is no outcome: the record of a request was lost, and is made again when the request
+	// runs. Immutable once calls are made.
+	recordsMayBeGone bool
 }
 
 func newCallers(j *journal, addr string, keys []string) *callers {
@@ -182,8 +185,11 @@ func (c *callers) poll(a *accepted) bool {
 		return false
 	case resp.StatusCode == http.StatusOK:
 		c.answered(a.request, body)
-	case resp.StatusCode == http.StatusNotFound:
+	case resp.StatusCode == http.StatusNotFound && !c.recordsMayBeGone:
 		c.j.end(a.request, outcomeCut, "404: %.200s", body) // judged as lost: it was accepted
+	case resp.StatusCode == http.StatusNotFound:
+		c.j.change(func() { a.detail = "last answer: 404" })
+		return false
 	default:
 		c.refused(a.request, resp.StatusCode, body)
 	}

@@ -84,6 +84,19 @@ var scenarios = []scenario{
 			return underLoad(t, layoutSplit, randomStrikes(rng, 3))
 		},
 	},
+	{
+		"full disk",
+		func(t *testing.T, _ *rand.Rand) tally { t.Helper(); return fullDisk(t) },
+		func(t *testing.T, _ *rand.Rand) tally { t.Helper(); return fullDisk(t) },
+	},
+	{
+		"damaged streams",
+		func(t *testing.T, _ *rand.Rand) tally { t.Helper(); return damagedStreams(t, damages[:boundedDamages]) },
+		func(t *testing.T, rng *rand.Rand) tally {
+			t.Helper()
+			return damagedStreams(t, shuffledDamages(rng, len(damages)))
+		},
+	},
 	{"clock steps", clockSteps, clockSteps},
 }
 

@@ -14,7 +14,8 @@
 // The history holds only what a client or the model saw, so no rule depends on the part of the program that it judges.
 //
 // The faults are kill -9, SIGTERM, and SIGSTOP for longer than a lease, of `penstock up` and of broker, gateway and
-// consumer as processes of their own; steps of the wall clock; callers that do not read.
+// consumer as processes of their own; a full disk; damaged files of JetStream; steps of the wall clock; callers that do not
+// read. The full disk needs a tmpfs, which only root can mount; its scenario is skipped otherwise.
 //
 // `go test ./test/chaos` injects a fixed list, which takes about a minute. `make chaos DURATION=30m` goes on with random
 // lists until the time is over.

@@ -122,6 +122,7 @@ func underLoad(t *testing.T, layout string, strikes []strike) tally {
 	}
 	c.later(s.keys[1], columnShut, holds[columnShut], false)
 	m := newMessages(t, j, s.grpc, 1<<10)
+	m.unacked = 50
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	c.start(ctx)

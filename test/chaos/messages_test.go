@@ -32,7 +32,10 @@ type messages struct {
 	j    *journal
 	stub v2.MessagingServiceClient
 	size int // bytes of a body
-	next atomic.Int64
+	// unacked is the share of messages, one in this many, that the consumer does not ack at first, so that their leases end; 0
+	// is none. Immutable once it consumes.
+	unacked int
+	next    atomic.Int64
 
 	senders, consumer sync.WaitGroup
 	stopConsumer      context.CancelFunc
@@ -97,14 +100,15 @@ func (m *messages) start(ctx context.Context) {
 	m.consume()
 }
 
-// consume starts the consumer.
+// consume starts the consumer. A poll under way is not cut off when it is to stop: what the broker has sent into it would go
+// back at once.
 func (m *messages) consume() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.stopConsumer = cancel
 	m.consumer.Go(func() {
 		for ctx.Err() == nil {
-			if m.subscribe(ctx) == nil {
-				for m.receive(ctx) == nil {
+			if m.subscribe() == nil {
+				for ctx.Err() == nil && m.receive() == nil {
 					continue
 				}
 			}
@@ -115,8 +119,8 @@ func (m *messages) consume() {
 
 const consumerID = "reader"
 
-func (m *messages) subscribe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(m.context(ctx, consumerID), patience)
+func (m *messages) subscribe() error {
+	ctx, cancel := context.WithTimeout(m.context(context.Background(), consumerID), patience)
 	defer cancel()
 	r, err := m.stub.SyncLiteSubscription(ctx, &v2.SyncLiteSubscriptionRequest{
 		Action: v2.LiteSubscriptionAction_COMPLETE_ADD, Topic: resource(messageTopic), Group: resource(messageGroup), LiteTopicSet: []string{"*"},
@@ -128,14 +132,14 @@ func (m *messages) subscribe(ctx context.Context) error {
 }
 
 // receive polls once and acks what comes, but for a small share whose lease it lets end.
-func (m *messages) receive(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(m.context(ctx, consumerID), patience)
+func (m *messages) receive() error {
+	ctx, cancel := context.WithTimeout(m.context(context.Background(), consumerID), patience)
 	defer cancel()
 	asked := time.Now()
 	stream, err := m.stub.ReceiveMessage(ctx, &v2.ReceiveMessageRequest{
 		Group: resource(messageGroup), MessageQueue: &v2.MessageQueue{Topic: resource(messageTopic)}, BatchSize: 16,
 		FilterExpression:  &v2.FilterExpression{Type: v2.FilterType_TAG, Expression: "*"},
-		InvisibleDuration: durationpb.New(messageLease), LongPollingTimeout: durationpb.New(5 * time.Second),
+		InvisibleDuration: durationpb.New(messageLease), LongPollingTimeout: durationpb.New(2 * time.Second),
 	})
 	if err != nil {
 		return err
@@ -165,7 +169,7 @@ func (m *messages) handle(ctx context.Context, got *v2.Message, asked time.Time)
 		first = len(known.deliveries) == 0
 		known.deliveries = append(known.deliveries, delivery{asked, time.Now()})
 	})
-	if first && rand.N(50) == 0 {
+	if first && m.unacked > 0 && rand.N(m.unacked) == 0 {
 		return
 	}
 	lite := p.GetLiteTopic()
