@@ -9,11 +9,10 @@
 // becomes of a request whose model fails, whose caller leaves or whose deadline passes. The table of outcomes is at
 // job.settle.
 //
-// One model or one user never gets all of its workers, see shares. Decided: the pool enforces that and not the broker, which
-// does not know how large the pools are that come and go; a part for each model that is fixed in the broker would be used up by a few
-// models that hang, and a count of each row there would cost every message. The price is that a model at its share has some messages
-// delivered more than once, at twice the rate at which it ends them, and 200 a second when it hangs with more than a
-// thousand buckets waiting.
+// One model or one user never gets all workers of the pool, see shares. The pool enforces this and not the broker: the broker
+// does not know the sizes of the pools, a fixed part for each model would be used up by a few models that hang, and counting
+// each row in the broker would cost every message. The price: a model at its share has some messages delivered more than once,
+// at twice the rate at which it ends messages, and 200 times a second when it hangs with more than a thousand waiting buckets.
 //
 // It never waits for a limit with a worker, but for waits below what the broker can be told to hold a bucket: the bucket is
 // suspended instead, and the worker takes another. It knows neither how messages travel (consumer/mq) nor how upstreams

@@ -190,18 +190,18 @@ func (j *job) suspend(d time.Duration) mq.Verdict {
 }
 
 const (
-	// askPatience bounds the wait for word of a caller whose request is delivered for the first time.
+	// askPatience bounds the wait for the state of the caller at the first delivery of a request.
 	askPatience = 250 * time.Millisecond
-	// askPatienceAgain is the same for a request that comes again: the worker before this one may have been killed in the
-	// middle of the answer, so not knowing is no reason to call the model a second time.
+	// askPatienceAgain is the same bound for later deliveries. It is longer, since the previous worker may have been killed in
+	// the middle of the answer: an unknown state does not justify a second call of the model.
 	askPatienceAgain = 30 * time.Second
 )
 
-// askCaller asks the gateway of a request for which a caller waits whether that is still so and nothing of an answer was
-// shown. Pool, gateway, or both may have been killed since, and what they knew died with them.
+// askCaller asks the gateway of a synchronous request whether the caller still waits and has received no byte of an answer.
+// The state has to be asked: pool and gateway may both have been restarted since the previous delivery.
 //
-// A caller of whom nothing is known after the patience counts as one that waits: then NATS or the gateway hangs, or the
-// gateway is older than the question.
+// If the state is still unknown after the patience, the caller counts as waiting: then NATS or the gateway hangs, or the
+// gateway's version does not know the question.
 func (j *job) askCaller() (mq.Verdict, bool) {
 	if j.p.callers == nil || j.req.Async || j.req.Reply == "" {
 		return mq.Verdict{}, true
@@ -230,8 +230,8 @@ func (j *job) askCaller() (mq.Verdict, bool) {
 	return mq.Verdict{}, true
 }
 
-// start tells the store of an asynchronous request that it runs, and asks whether it still should. The model is not asked
-// while the store has no room for a result, or while answers of this pool wait for the store: they would only add to them.
+// start records that an asynchronous request runs, and checks that it may still run. The model is not called while the
+// store has no room for a result, or while other answers of this pool wait for the store.
 func (j *job) start() (mq.Verdict, bool) {
 	store := j.p.opts.Store
 	if !j.req.Async || store == nil {
@@ -253,10 +253,10 @@ func (j *job) start() (mq.Verdict, bool) {
 	}
 }
 
-// storeWait is how long a request is held whose outcome could not be stored now.
+// storeWait is the hold of a request whose outcome could not be stored now.
 const storeWait = time.Second
 
-// notNow gives a request back that the store cannot take.
+// notNow suspends a request that the store cannot take now.
 func (j *job) notNow(err error) mq.Verdict {
 	if j.p.storeWarned.due(time.Now()) {
 		j.p.opts.Logger.Warn("asynchronous requests wait for the request store", "request_id", j.req.ID, "error", err)

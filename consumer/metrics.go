@@ -27,9 +27,9 @@ type Metrics struct {
 
 	Panics atomic.Int64 // of downstreams, beside their end
 
-	// Of asynchronous requests, beside their end.
-	Unkept atomic.Int64 // answered by the model, and failed since the store had no room for the answer
-	Untold atomic.Int64 // ended without their end being stored
+	// Asynchronous requests; their ends are counted above.
+	Unkept atomic.Int64 // failed, although the model answered: the store had no room for the answer
+	Untold atomic.Int64 // ended, but the end could not be stored
 
 	// Gauges; they are 0 when nothing is in a handler.
 	Handling atomic.Int64 // deliveries in a handler
@@ -37,7 +37,7 @@ type Metrics struct {
 	Waiting  atomic.Int64 // handlers that sleep a short limit or wait for a model
 
 	Unstored      atomic.Int64 // outcomes of asynchronous requests that wait for the store
-	UnstoredBytes atomic.Int64 // their answers
+	UnstoredBytes atomic.Int64 // size of their answers
 }
 
 // Observer hears times. Its methods are called from many goroutines and must not block.

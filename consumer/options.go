@@ -28,12 +28,12 @@ type Options struct {
 	// Store takes the answers of asynchronous requests. Nil means that they are dropped.
 	Store *reply.Store
 
-	// Workers is how many messages the Consumer has with its handler at once. 0: not known, and then there are no shares.
+	// Workers is the number of messages that the Consumer hands to its handler at once. 0: unknown, which disables the shares.
 	Workers int
 	// Share is the largest part of Workers, in percent, that the requests of one model, or of one user, may hold when no
-	// others run; with more of them that hold much each gets less, see shares. 100 is no bound but Workers. Default 50.
+	// other requests run; the share shrinks as more models or users hold many workers, see shares. 100 disables it. Default 50.
 	Share int
-	// BodyBytes bounds the bodies of the requests that run; one always may. Default 512 MiB. Not used without Workers.
+	// BodyBytes bounds the bodies of running requests, in bytes; one request may always run. Default 512 MiB. Unused without Workers.
 	BodyBytes int64
 
 	// Cost is how many requests a message counts as. Nil means what its sender stamped on it, else 1.

@@ -11,8 +11,7 @@ import (
 )
 
 // storeTimeout bounds a call to the request store, and storePace is added to it for each MiB: a large result is written in
-// pieces, each of which the disk has before the next. It is not bound to the job's ctx: what has to be told when that ended
-// would not be told.
+// pieces, each synced before the next. The call does not end with the job's ctx: an outcome must be stored after that, too.
 const (
 	storeTimeout = 5 * time.Second
 	storePace    = time.Second
@@ -24,14 +23,14 @@ type output struct {
 	writer    *reply.Writer    // of a request that somebody waits for
 	collector *reply.Collector // of an asynchronous one
 	store     *reply.Store     // nil: dropped
-	record    reply.Record     // of an asynchronous request, as its message has it
+	record    reply.Record     // of an asynchronous request, made from its message
 	id        string
 	attempt   int
 	first     func() // called before the first of the answer that a caller gets
 	has       bool   // whether there was some of an answer
 }
 
-// newOutput returns the output of j. The answer that it takes ends with j's ctx, and ends j when its caller takes no more.
+// newOutput returns the output of j. The answer ends with j's ctx, and j ends when the caller takes no more of its answer.
 func newOutput(j *job) *output {
 	opts, req := j.p.opts, j.req
 	o := &output{id: req.ID, attempt: j.m.Attempt, first: j.begun}
@@ -91,7 +90,7 @@ func (o *output) end(u reply.Usage) error {
 	})
 }
 
-// fail says that no answer, or no more of it, will come. What was gathered of an asynchronous one is dropped.
+// fail reports that the answer, or its rest, will not come. A partial answer of an asynchronous request is dropped.
 func (o *output) fail(f reply.Failure) error {
 	if o.writer != nil {
 		return o.writer.Fail(f)
@@ -108,7 +107,7 @@ func (o *output) expire(f reply.Failure) error {
 	return o.change(func(ctx context.Context) error { return o.store.Expire(ctx, o.id) })
 }
 
-// queued says that an asynchronous request waits again. It only informs.
+// queued records that an asynchronous request waits again. The record only informs.
 func (o *output) queued() {
 	if o.writer == nil && o.store != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
@@ -117,7 +116,7 @@ func (o *output) queued() {
 	}
 }
 
-// stored is the number of bytes that an asynchronous request has for the store.
+// stored returns the number of bytes that an asynchronous request will write to the store.
 func (o *output) stored() int64 {
 	if o.collector == nil {
 		return 0
@@ -125,8 +124,8 @@ func (o *output) stored() int64 {
 	return int64(len(o.collector.Result().Body))
 }
 
-// change writes to the store. A record that is missing is made first: the outcome of a request is worth a record of its own,
-// and one that says that the request has ended keeps another delivery of its message from running it.
+// change writes to the store. A missing record is made first: it keeps the outcome, and a record in a final state keeps
+// another delivery of the message from running the request.
 func (o *output) change(write func(context.Context) error) error {
 	if o.store == nil {
 		return nil
@@ -142,7 +141,7 @@ func (o *output) change(write func(context.Context) error) error {
 	return err
 }
 
-// recordOf is the record of an asynchronous request as its message describes it.
+// recordOf makes the record of an asynchronous request from its message.
 func recordOf(req reply.Request) reply.Record {
 	return reply.Record{ID: req.ID, User: req.User, Model: req.Model, Created: req.Accepted.Round(0), Deadline: req.Deadline}
 }

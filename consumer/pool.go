@@ -38,9 +38,9 @@ type Pool struct {
 	callers *reply.Callers // as cancels
 	credits *reply.Credits // as cancels
 	ran     atomic.Bool
-	// fullMost is how long an answer waits for room in a full request store. Immutable.
+	// fullMost bounds the wait of an answer for room in a full request store. Immutable.
 	fullMost time.Duration
-	// storeWarned spaces out the warnings about a request store that is away or full.
+	// storeWarned spaces out the warnings about an unreachable or full request store.
 	storeWarned spaced
 	// warnConcurrency tells once that Options.Concurrency means nothing to the broker at hand.
 	warnConcurrency sync.Once

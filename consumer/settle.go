@@ -131,8 +131,8 @@ func (j *job) expired() mq.Verdict {
 	return mq.Ack()
 }
 
-// finish ends an answer that the caller has. One that was streamed is acked even if its end could not be told: the model has
-// done the work, and the reader sees that the end is missing. One that goes to the store is acked when it is there.
+// finish ends the answer that the caller has received. A streamed answer is acked even if its end could not be sent: the
+// model has done the work, and the reader notices the missing end. An answer for the store is acked once it is stored.
 func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Verdict {
 	counter.Add(1)
 	if !j.req.Async {
@@ -141,7 +141,7 @@ func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Ve
 	}
 	err := j.keep(func() error { return j.out.end(u) })
 	switch {
-	case err == nil, errors.Is(err, reply.ErrFinal): // final: cancelled or expired in the meantime, and told already
+	case err == nil, errors.Is(err, reply.ErrFinal): // final: cancelled or expired meanwhile, and reported
 		return mq.Ack()
 	case errors.Is(err, reply.ErrTooLarge):
 		return j.dead(reply.Failure{
@@ -157,41 +157,41 @@ func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Ve
 	case errors.Is(cause, reply.ErrCancelled):
 		return mq.Ack()
 	case errors.Is(cause, errDeadline):
-		// The record, once it can be read again, says expired by its deadline.
+		// A record that becomes readable again shows expired by its deadline.
 		j.untold(err)
 		return mq.Reject()
 	case errors.Is(cause, mq.ErrLeaseLost):
 		j.p.opts.Metrics.Lost.Add(1)
 	}
-	// The pool stops, or another worker has the message. To ask the model once more costs its work again; to settle the
-	// message would cost the caller the answer.
+	// The pool stops, or another worker has the message. Running the request again repeats the model's work; settling the
+	// message would lose the caller's answer.
 	j.p.opts.Logger.Warn("answer could not be stored, the request comes again", "message_id", j.m.ID, "error", err, "cause", context.Cause(j.ctx))
 	return mq.Retry(0)
 }
 
-// codeNotKept is the code of a request whose answer the store had no room for.
+// codeNotKept is the code of a request whose answer found no room in the store.
 const codeNotKept = "result_not_kept"
 
-// errManyWait: the answers that wait for the store have all the memory they may have.
+// errManyWait: the answers that wait for the store have reached unstoredMost bytes.
 var errManyWait = errors.New("too many answers wait for the request store")
 
 const (
-	// unstoredMost bounds the answers that wait for the store. What comes above it is not kept.
+	// unstoredMost bounds the bytes of answers that wait for the store. An answer beyond it is dropped.
 	unstoredMost = 256 << 20
 
 	keepFirst = 100 * time.Millisecond
 	keepMost  = 10 * time.Second
-	// fullMost is how long an answer waits for room in a full store. Room comes as results age, so it may take hours, and
-	// the requests of other callers need the worker.
+	// fullMost bounds the wait of an answer for room in a full store. Room appears as results age, which may take hours, and
+	// other requests need the worker.
 	fullMost = 30 * time.Second
 )
 
-// keep stores the outcome of an asynchronous request: it calls store until that succeeds. The lease is held by the consumer
-// meanwhile, so the message is nobody else's, and the answer waits in the memory of this worker: there are no more of them
-// than workers, since no request is started while one waits (see start), and they have unstoredMost bytes.
+// keep stores the outcome of an asynchronous request: it calls store until that succeeds. Meanwhile the consumer holds the
+// lease, so no other worker has the message, and the answer waits in memory. At most one answer per worker waits, since no
+// request is started while one waits (see start), and together they have at most unstoredMost bytes.
 //
-// It gives up when j.ctx ends (the deadline passed, the lease was lost, the caller cancelled, the grace is over), and after
-// one more try then; at once when trying again changes nothing; and after a while when the store is full.
+// keep gives up after one more try when j.ctx ends (deadline passed, lease lost, cancelled by the caller, grace over), at
+// once when another try changes nothing, and after fullMost when the store is full.
 func (j *job) keep(store func() error) error {
 	err := store()
 	if err == nil || !j.req.Async || !worthAnother(err) {
@@ -220,7 +220,7 @@ func (j *job) keep(store func() error) error {
 	return err
 }
 
-// worthAnother says whether a store that refused with err may take the same later.
+// worthAnother reports whether a store that refused with err may accept the same write later.
 func worthAnother(err error) bool {
 	return err != nil && !errors.Is(err, reply.ErrFinal) && !errors.Is(err, reply.ErrTooLarge) && !errors.Is(err, reply.ErrNotFound)
 }

@@ -9,37 +9,37 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 )
 
-// shares bounds how much of the pool one column (model) and one row (user) may hold, so that a model that hangs, or a user
-// with few but slow requests, leaves room for the others. Work that has begun cannot be taken back, so the room has to be
+// shares bounds the part of the pool that one column (model) and one row (user) may hold, so that a model that hangs, or a
+// user with few but slow requests, leaves room for others. A running request cannot be taken back, so the room has to be
 // left before it is needed.
 //
 // The bound is a dynamic threshold (Choudhury, Hahne: Dynamic queue length thresholds for shared-memory packet switches,
-// IEEE/ACM ToN 6(2), 1998): one more request of a column may run as long as the column holds fewer slots than are free,
-// times a factor. A fixed part of the pool for each column would be used up by a few that hang; here each that comes gets
-// less than the one before, and some slots stay free whatever their number: with the factor 1 one column holds half of the
+// IEEE/ACM ToN 6(2), 1998): one more request of a column may run while the column holds fewer slots than are free, times
+// a factor. A fixed part of the pool for each column would be used up by a few columns that hang; here each further column
+// gets less than the previous one, and some slots always stay free: with the factor 1 one column holds half of the
 // pool, two hold a third each, n hold 1/(n+1) each.
 //
-// What is over its share goes back to the broker, its bucket held until a slot of the share may be free. At Penstock's
-// broker an in_flight of columns and rows in the policy does the same without deliveries that come back.
+// A message over its share returns to the broker, and its bucket is held until a slot of the share may be free. With
+// Penstock's broker, in_flight limits of columns and rows in the policy do the same without repeated deliveries.
 type shares struct {
 	slots   int   // immutable; 0: no bound
-	percent int   // of the slots that one column or row alone may hold, 1 to 100; immutable; 100: no bound
+	percent int   // part of the slots that one column or row alone may hold, 1 to 100; immutable; 100: no bound
 	bytes   int64 // of all bodies; immutable; 0: no bound
 
 	mu      sync.Mutex // guards the following fields
 	all     share
-	held    int64 // bytes of the bodies of what runs
+	held    int64 // bytes of the bodies of running requests
 	columns map[string]*share
 	rows    map[string]*share
 }
 
-// share is what one column, one row, or all of the pool holds. A column or row that holds nothing, and for which no cell
-// waits, has none.
+// share is the use of the pool by one column, one row, or all requests. A column or row without slots and without waiting
+// cells has no share.
 type share struct {
 	running int
-	left    time.Time     // the last time that a slot was given back; at first, when the first one was taken
+	left    time.Time     // last release of a slot; before that, the first enter
 	took    time.Duration // mean time for which a slot was held
-	waiting waiting       // cells that were sent away
+	waiting waiting       // cells whose message was returned to the broker
 }
 
 func newShares(slots, percent int, bytes int64) *shares {
@@ -47,15 +47,15 @@ func newShares(slots, percent int, bytes int64) *shares {
 }
 
 const (
-	// shareHold and shareHoldMax bound how long a bucket over its share is held. With very many of them it may be longer:
-	// all that wait for a share together cost two deliveries in shareEach when nothing of it ends.
+	// shareHold and shareHoldMax bound the hold of a bucket over its share. With very many buckets the hold may be longer:
+	// all buckets that wait for one share cost at most two deliveries per shareEach while no request of the share ends.
 	shareHold    = 50 * time.Millisecond
 	shareHoldMax = 5 * time.Second
 	shareEach    = 10 * time.Millisecond
 )
 
-// enter takes a slot for a request of c with a body of so many bytes. leave gives it back; it is nil if there is no room in
-// the request's shares, and then hold says when to ask again.
+// enter takes a slot for a request of c with a body of the given bytes. leave gives the slot back; it is nil if the request's
+// shares have no room, and then hold is the time until the next try.
 func (s *shares) enter(now time.Time, c lite.Cell, body int64) (leave func(), hold time.Duration) {
 	if s.slots == 0 {
 		return func() {}, 0
@@ -76,8 +76,8 @@ func (s *shares) enter(now time.Time, c lite.Cell, body int64) (leave func(), ho
 	return func() { s.leave(time.Now(), now, c, body) }, 0
 }
 
-// full returns a share in which there is no room for another request, nil if there is none. Messages without a user or model
-// are bounded by the slots alone.
+// full returns a share without room for another request, nil if both have room. Messages without a user or model are bounded
+// by the slots alone.
 func (s *shares) full(column, row *share, body int64) *share {
 	free := s.slots - s.all.running
 	for _, of := range []*share{column, row} {
@@ -91,9 +91,9 @@ func (s *shares) full(column, row *share, body int64) *share {
 	return nil
 }
 
-// sendAway notes that c waits for a slot of the share and says for how long its bucket is to be held. The slots of a share
-// become free at the rate of running/took (Little's law), or slower if none has for longer than that. Those that wait come
-// back at times drawn evenly, at twice that rate: fast enough that few slots are idle.
+// sendAway notes that c waits for a slot of the share and returns the hold of its bucket. The slots of a share become
+// free at the rate of running/took (Little's law), or slower if none was released for longer than that. The waiting cells
+// return at times drawn evenly, at twice that rate: fast enough that few slots are idle.
 func (s *share) sendAway(c lite.Cell, now time.Time) time.Duration {
 	s.waiting.note(c, now)
 	many := time.Duration(s.waiting.len())
@@ -114,7 +114,7 @@ func (s *shares) leave(now, entered time.Time, c lite.Cell, body int64) {
 	s.keep(c, column, row)
 }
 
-// sweep forgets the cells that do not come back, once a period until ctx ends.
+// sweep drops the cells that do not return, once a period until ctx ends.
 func (s *shares) sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepPeriod)
 	defer ticker.Stop()
@@ -142,7 +142,7 @@ func (s *shares) sweepOnce(now time.Time) {
 	}
 }
 
-// shareOf is the share of a name, a new one if it holds nothing.
+// shareOf returns the share of a name, or a new one.
 func shareOf(of map[string]*share, name string, now time.Time) *share {
 	if s := of[name]; s != nil && name != "" {
 		return s
@@ -150,7 +150,7 @@ func shareOf(of map[string]*share, name string, now time.Time) *share {
 	return &share{left: now}
 }
 
-// keep keeps the shares of c that hold something.
+// keep stores the shares of c that are in use.
 func (s *shares) keep(c lite.Cell, column, row *share) {
 	put := func(to map[string]*share, name string, of *share) {
 		switch {

@@ -8,7 +8,7 @@ import (
 // warnEvery is the time between two warnings of one kind.
 const warnEvery = 10 * time.Second
 
-// spaced lets one warning through in warnEvery. It is safe for concurrent use.
+// spaced lets one warning through per warnEvery. It is safe for concurrent use.
 type spaced struct{ last atomic.Int64 }
 
 func (s *spaced) due(now time.Time) bool {

@@ -12,9 +12,8 @@ import (
 )
 
 // Method and path of a request are message properties, which any producer of the broker can set, and the request carries
-// the platform's key. So an upstream is asked for listed pairs of method and path only, compared byte by byte: a path that
-// some server would read as another one ("..", "%2e", "//", a query, an absolute URL) is not in the list, and nothing has to
-// be normalised.
+// the platform's key. So the upstream only receives listed pairs of method and path, compared byte by byte: a path that
+// a server could normalise to another path ("..", "%2e", "//", a query, an absolute URL) is not in the list.
 
 const (
 	contentTypeMax = 256 // bytes
@@ -27,7 +26,7 @@ var (
 	allowPathRE = regexp.MustCompile(`^/[A-Za-z0-9._~/@:+,=-]*$`)
 )
 
-// DefaultAllow returns the entries of [HTTPOptions].Allow that are in force if none are given: what a gateway sends.
+// DefaultAllow returns the default of [HTTPOptions].Allow: the requests that a gateway sends.
 func DefaultAllow() []string {
 	entries := []string{http.MethodPost}
 	for _, p := range reply.Paths() {
@@ -36,7 +35,7 @@ func DefaultAllow() []string {
 	return entries
 }
 
-// CheckAllow says what is wrong with an entry of [HTTPOptions].Allow.
+// CheckAllow returns an error that describes why an entry of [HTTPOptions].Allow is invalid.
 func CheckAllow(entry string) error {
 	method, to, hasPath := strings.Cut(entry, " ")
 	valid := methodRE.MatchString(method) && method != http.MethodConnect && method != http.MethodTrace
@@ -50,7 +49,7 @@ func CheckAllow(entry string) error {
 	return nil
 }
 
-// allowed is the set of pairs in which a method without a path stands for the upstream's own address.
+// allowed returns the set of pairs. A method without a path stands for the upstream's own address.
 func allowed(entries []string) map[string]bool {
 	set := make(map[string]bool, len(entries))
 	for _, e := range entries {
@@ -70,7 +69,7 @@ func endpointOf(r Request) string {
 	return method + " " + r.Path
 }
 
-// refusal says why r may not be sent to the upstream, if it may not.
+// refusal returns the reason for which r may not be sent to the upstream, and whether there is one.
 func (h *HTTP) refusal(r Request) (reply.Failure, bool) {
 	if e := endpointOf(r); !h.allow[e] {
 		return reply.Failure{
@@ -90,7 +89,7 @@ func (h *HTTP) refusal(r Request) (reply.Failure, bool) {
 	return reply.Failure{}, false
 }
 
-// unsent is the outcome of a request that no downstream was asked for and that none may be asked for later.
+// unsent is the outcome of a request that was sent to no downstream and may be sent to none later.
 func unsent(f reply.Failure) Outcome {
 	return Outcome{Kind: Failed, Unsent: true, Failure: f, Err: f}
 }

@@ -38,8 +38,8 @@ type HTTPOptions struct {
 	Key Key
 	// UserHeader, if set, carries the request's user to the upstream.
 	UserHeader string
-	// Allow lists what may be asked of the upstream: "METHOD PATH", with the path as it is in the request (see address), or
-	// "METHOD" alone for a request without a path. Anything else fails with [CodeNotAllowed] and is not sent. Empty means
+	// Allow lists the permitted requests: "METHOD PATH", with the path as it is in the request (see address), or "METHOD"
+	// alone for a request without a path. Any other request fails with [CodeNotAllowed] and is not sent. Empty means
 	// [DefaultAllow].
 	Allow []string
 	// NoStreamUsage leaves the body of streams as it is. Otherwise stream_options.include_usage is added for a caller who

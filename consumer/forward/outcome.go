@@ -75,7 +75,7 @@ type Outcome struct {
 	After   time.Duration // Busy: how long to hold, more than 0
 	Started bool          // Failed, Cancelled: the sink has had a Head
 	Retry   bool          // Failed: another attempt may succeed
-	Unsent  bool          // Failed, Refused: no downstream was asked, so nothing was used and nothing was learned
+	Unsent  bool          // Failed, Refused: the request was sent to no downstream: it used nothing and taught nothing
 	Failure reply.Failure // Busy, Failed, Cancelled: for the caller, if this was the last attempt
 	Usage   reply.Usage   // Done: zero if the upstream does not say
 	Spent   Spent         // what it cost, whatever became of it

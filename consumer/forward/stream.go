@@ -94,11 +94,11 @@ func (s *stream) hand(raw []byte) error {
 		}
 		s.started = true
 	}
-	// Nothing is read from the upstream until the sink has taken this.
+	// The upstream is not read until the sink has taken the head.
 	return s.watch.hand(func() error { return s.sink.Chunk(raw) })
 }
 
-// unanswered is the outcome of a sink that refused. One that ended the request's ctx says that the caller left.
+// unanswered is the outcome of an answer that the sink refused. If the request's ctx has ended, the caller has left.
 func (s *stream) unanswered(err error) Outcome {
 	if s.ctx.Err() != nil {
 		return cancelled(s.ctx, s.started)

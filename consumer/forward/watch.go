@@ -19,7 +19,7 @@ var errTimeout = errors.New("upstream timed out")
 // watch ends a request's context when the current phase takes too long. net/http has a time-out for response headers and
 // one for the whole, but none between chunks; one mechanism for all keeps the cause of an end in one place.
 //
-// The time in which the sink holds the answer back is the caller's and not the upstream's: it counts for nothing.
+// Time in which the sink holds the answer back is the caller's: it does not count against the upstream.
 type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -27,8 +27,8 @@ type watch struct {
 	phase  bound // re-armed by within
 	whole  bound
 
-	held    atomic.Int64 // nanoseconds that hand has taken
-	handing atomic.Int64 // when the hand under way began, in nanoseconds after begun, at least 1; 0: none is
+	held    atomic.Int64 // nanoseconds spent in hand
+	handing atomic.Int64 // start of the current hand, in nanoseconds after begun, at least 1; 0: no hand is running
 }
 
 // bound ends the context of its watch when the upstream has had the time d.
@@ -39,7 +39,7 @@ type bound struct {
 	mu   sync.Mutex // guards the following fields
 	name string
 	d    time.Duration
-	from time.Duration // spent when it was armed
+	from time.Duration // value of spent when the timer was armed
 }
 
 // watchdog returns a watch below ctx that ends after total. stop releases it.
@@ -71,7 +71,7 @@ func (b *bound) arm(d time.Duration, name string) {
 	b.timer.Reset(d)
 }
 
-// fire is called by the timer, which knows nothing of the time that hand took.
+// fire is called by the timer, which does not know the time spent in hand.
 func (b *bound) fire() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *bound) fire() {
 	b.w.cancel(fmt.Errorf("%w: %s, %s", errTimeout, b.name, b.d))
 }
 
-// spent is the time that the upstream has had.
+// spent returns the time that counts against the upstream.
 func (w *watch) spent() time.Duration {
 	now := time.Since(w.begun)
 	held := time.Duration(w.held.Load())

@@ -23,8 +23,8 @@ type Explanation struct {
 // Explainer is what a Producer is beside that if it can ask why a message waits. Only Penstock's broker knows; of another
 // one the answer is an error.
 type Explainer interface {
-	// Explain asks about the message of a recall handle, for the group that it waits for. [ErrNotQueued]: the broker does
-	// not have it any more.
+	// Explain returns the state of the message of a recall handle, for the group that it waits for. [ErrNotQueued]: the broker
+	// does not have the message any more.
 	Explain(ctx context.Context, topic, group, recallHandle string) (Explanation, error)
 }
 
@@ -46,7 +46,7 @@ func (p *stubsProducer) Explain(ctx context.Context, topic, group, recallHandle 
 	}, nil
 }
 
-// isGone says whether the broker answered that it does not have the message.
+// isGone reports whether the broker answered that it does not have the message.
 func isGone(err error) bool {
 	for _, d := range status.Convert(err).Details() {
 		if f, ok := d.(*penstockv1.Fault); ok && f.GetRocketmqCode() == int32(v2.Code_MESSAGE_NOT_FOUND) {

@@ -10,7 +10,7 @@ type Features struct {
 	Holds   bool   // it takes holds of a bucket
 	Scopes  bool   // and of rows, columns, levels and all
 	Explain bool   // it says why a message waits
-	Renew   bool   // it tells a renewed lease from one that has ended
+	Renew   bool   // the broker distinguishes a renewed lease from an ended one
 }
 
 // Describer is what both adapters' Consumers are beside a [Consumer].

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// renewals bounds the renewals at the same time.
+	// renewals bounds the concurrent renewals.
 	renewals = 64
-	// outagePatience is how long past its end a lease counts as held while a broker with honest renewals does not answer. A
-	// broker that was paused or restarted prolongs leases by the time it was away, so the lease most likely goes on; and if
-	// the broker did give the message away, ending this call now would not undo the second one.
+	// outagePatience is the time past its end for which a lease counts as held while a broker with honest renewals does not
+	// answer. A broker that was paused or restarted prolongs leases by its downtime, so the lease most likely goes on; and if
+	// the broker did deliver the message again, ending this call would not undo the second delivery.
 	outagePatience = 2 * time.Minute
 )
 
@@ -23,7 +23,7 @@ type lease struct {
 
 	// The following fields belong to leases.mu.
 	handle  string
-	until   time.Time // the broker may give the message away from here on, unless it was away itself
+	until   time.Time // end of the lease; the broker may deliver the message again after it, unless the broker was down
 	renewAt time.Time
 	lose    context.CancelCauseFunc
 	place   *list.Element // in leases.running; nil when it is not there
@@ -36,13 +36,13 @@ type renewFunc func(ctx context.Context, handle string, l *lease) (string, error
 // leases keeps the leases of running messages alive: each is renewed when a third of it is over, so that two renewals in
 // a row may fail.
 //
-// All renewals have one period, so a list in order of renewal is a queue: no heap. A broker without penstock.v1's Renew may
-// make the old handle stale with a renewal; so a message is settled only when none is under way (see end).
+// All renewals have one period, so a list in order of renewal is a queue and no heap is needed. With a broker without
+// penstock.v1's Renew a renewal may make the old handle stale, so a message is settled only while no renewal is running (see end).
 type leases struct {
 	// Immutable.
 	invisible time.Duration
 	renew     renewFunc
-	patience  func() time.Duration // what a lease is held beyond its end while the broker does not answer
+	patience  func() time.Duration // time past its end for which a lease counts as held while the broker does not answer
 
 	mu      sync.Mutex // guards the following field and the leases in it; not held over a renewal
 	running *list.List // of *lease, by renewAt
@@ -83,8 +83,8 @@ func (ls *leases) pushLocked(l *lease, at time.Time) {
 	}
 }
 
-// end stops the renewal of l, waits for one that is under way, callTimeout at most, and returns the handle to settle with
-// and how long settling is worth a try.
+// end stops the renewal of l, waits up to callTimeout for a running renewal, and returns the handle to settle with and the
+// time for which settling is worth a try.
 func (ls *leases) end(l *lease) (handle string, until time.Time) {
 	for {
 		ls.mu.Lock()
@@ -112,8 +112,8 @@ func (ls *leases) run(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		// A lease leaves the queue only when its renewal can begin at once: end waits for renewals that are under way, and
-		// must not wait behind those of other leases.
+		// A lease leaves the queue only when its renewal can begin at once: end waits for running renewals, and must not wait
+		// behind those of other leases.
 		select {
 		case limit <- struct{}{}:
 		case <-ctx.Done():
@@ -138,7 +138,7 @@ func (ls *leases) run(ctx context.Context) {
 	}
 }
 
-// due takes the first lease out of the queue if its time has come, or says when to look again.
+// due takes the first lease out of the queue if its renewal is due; otherwise it returns the instant to look again.
 func (ls *leases) due(now time.Time) (l *lease, next time.Duration) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -163,7 +163,7 @@ func (ls *leases) renewOne(ctx context.Context, l *lease) {
 	asked := time.Now()
 	patience := ls.patience()
 	call, cancel := context.WithCancel(ctx)
-	if patience == 0 { // a renewal after the end would be answered OK
+	if patience == 0 { // the broker would answer OK to a renewal after the end
 		call, cancel = context.WithDeadline(ctx, until)
 	}
 	next, err := ls.renew(call, handle, l)

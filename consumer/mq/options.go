@@ -69,7 +69,7 @@ type Options struct {
 	Invisible time.Duration
 	// Grace is how long running handlers may go on after Run's ctx is done. Default 0: they are told at once.
 	Grace time.Duration
-	// StopNow, once it is closed, ends the Grace of a consumer that stops. Nil: nothing does.
+	// StopNow ends the Grace of a stopping consumer when it is closed. Nil: the Grace always runs to its end.
 	StopNow <-chan struct{}
 	// Polls is the number of long polls at the same time. Default 4. Stubs only.
 	Polls int

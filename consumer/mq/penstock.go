@@ -145,10 +145,10 @@ func (p *penstock) settle(ctx context.Context, entries []*penstockv1.SettleEntry
 	return errs, nil
 }
 
-// errNoRenew says that the broker has no Renew.
+// errNoRenew: the broker does not implement Renew.
 var errNoRenew = errors.New("no honest renewal")
 
-// renew extends a lease to d from now; errStale if it has ended, errNoRenew if the broker has to be asked the plain way.
+// renew extends a lease to d from now. errStale: the lease has ended; errNoRenew: use RocketMQ's call.
 func (p *penstock) renew(ctx context.Context, handle string, d time.Duration) error {
 	if !p.known().Renew {
 		return errNoRenew

@@ -274,7 +274,7 @@ func (p *stubsProducer) sendAll(batch []*send) {
 	wg.Wait()
 }
 
-// waitedFor is when the last Send of batch gives up: nobody would hear of a message that is stored after it.
+// waitedFor returns the instant at which the last Send of batch gives up: no caller would learn of a message stored later.
 func waitedFor(batch []*send, now time.Time) time.Time {
 	var last time.Time
 	most := now.Add(sendTimeout)

@@ -98,8 +98,8 @@ func (s *settler) insist(ctx context.Context, op string, l *lease, until time.Ti
 	}
 }
 
-// renew extends a lease to d from now and returns the handle that settles its message: the same one, or with RocketMQ's call,
-// which does not tell a stale handle, the one that the broker gave.
+// renew extends a lease to d from now and returns the handle that settles its message: the same handle, or with RocketMQ's
+// call, which does not report a stale handle, the new one from the broker.
 func (s *settler) renew(ctx context.Context, l *lease, handle string, d time.Duration) (string, error) {
 	if err := s.penstock.renew(ctx, handle, d); !errors.Is(err, errNoRenew) {
 		return handle, err

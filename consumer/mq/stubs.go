@@ -151,7 +151,7 @@ func (r *stubsRun) stopHandlers(end context.CancelCauseFunc) {
 	}
 }
 
-// withinGrace waits for ended as long as a stop may take.
+// withinGrace waits for ended until the grace of a stop is over.
 func withinGrace(o Options, ended <-chan struct{}) bool {
 	grace := time.NewTimer(o.Grace)
 	defer grace.Stop()

@@ -10,24 +10,24 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// CallerState is what the gateway of a request knows of its caller.
+// CallerState is the state of a request's caller, as its gateway reports it.
 type CallerState uint8
 
 // States of a caller.
 const (
-	// CallerUnknown: no answer came in time. NATS or the gateway is slow or away, or the gateway is older than the question.
+	// CallerUnknown: no answer came in time. NATS or the gateway is slow or down, or the gateway does not know the question.
 	CallerUnknown CallerState = iota
-	// CallerWaits: the caller waits and has no byte of an answer.
+	// CallerWaits: the caller waits and has received no byte of an answer.
 	CallerWaits
-	// CallerBegun: the caller has bytes of an answer that has not ended. A second answer would not fit the first.
+	// CallerBegun: the caller has received bytes of an unfinished answer. A second answer would not fit the first.
 	CallerBegun
-	// CallerGone: the caller has left, its answer has ended, or its gateway does not run any more.
+	// CallerGone: the caller has left, its answer has ended, or its gateway has stopped.
 	CallerGone
 )
 
 // The question is a NATS request on the reply subject of a message, with this frame; the answer is one of the words below.
-// Frames and questions share a subject so that whichever gateway gets the frames also answers, and so that NATS itself says
-// when none does. A gateway that is older than the question drops it, as it drops every frame of a kind it does not know.
+// Frames and questions share a subject so that the gateway that gets the frames also answers, and so that NATS itself
+// reports a missing gateway. An older gateway drops the question, as it drops every frame of an unknown kind.
 const (
 	askFrame  = "ask 0 0"
 	wordWaits = "waits"
@@ -40,19 +40,17 @@ const (
 	askTry = 250 * time.Millisecond
 	// askPause is the time between two questions.
 	askPause = 250 * time.Millisecond
-	// absentFor is how long NATS must report that a gateway has no subscription before its callers count as gone. A gateway
-	// whose connection broke is back in a second or two.
+	// absentFor is the time for which NATS must report that a gateway has no subscription before its callers count as gone.
+	// A gateway whose connection broke is back in a second or two.
 	absentFor = 5 * time.Second
-	// absentLapse ends the evidence of an absence of which nothing was heard for so long.
+	// absentLapse is the time without a report after which the evidence of an absence is dropped.
 	absentLapse = 2 * time.Second
-	// absentMax bounds the gateways that are remembered as absent: any producer can name one.
+	// absentMax bounds the remembered absent gateways: any producer can name one.
 	absentMax = 1024
 )
 
-// Callers asks gateways whether the caller of a request still waits. It keeps which gateways NATS does not know, so that a
-// gateway that was killed costs its requests one wait of absentFor, and not one each.
-//
-// The pool's half of it. Safe for concurrent use.
+// Callers asks gateways whether the caller of a request still waits. It remembers the gateways without a subscription, so
+// that a killed gateway costs its requests one wait of absentFor in all. It is the pool's half. Safe for concurrent use.
 type Callers struct {
 	nc *nats.Conn
 
@@ -63,17 +61,17 @@ type Callers struct {
 // absence is the evidence that a gateway does not run.
 type absence struct {
 	since, last time.Time
-	reconnects  uint64 // of our own connection: a server that we just came to may not know the gateway yet
+	reconnects  uint64 // of our own connection: after a reconnect the server may not know the gateway yet
 }
 
-// NewCallers returns a Callers that asks over nc, which its user keeps open.
+// NewCallers returns a Callers that asks over nc. The caller keeps nc open.
 func NewCallers(nc *nats.Conn) *Callers {
 	return &Callers{nc: nc, absent: make(map[string]absence)}
 }
 
 // Ask returns the state of the caller that waits on the reply subject of a request. Without an answer it asks again until
-// patience is over or ctx ends; then the state is CallerUnknown. While NATS reports that the gateway has no subscription, it
-// goes on asking beyond patience, for absentFor at most.
+// patience is over or ctx ends; then the state is CallerUnknown. While NATS reports that the gateway has no subscription,
+// Ask continues beyond patience, for absentFor at most.
 func (c *Callers) Ask(ctx context.Context, subject string, patience time.Duration) CallerState {
 	for asked := time.Now(); ctx.Err() == nil; {
 		state, err := c.once(ctx, subject)
@@ -103,7 +101,7 @@ var errNotConnected = errors.New("reply: not connected")
 
 func (c *Callers) once(ctx context.Context, subject string) (CallerState, error) {
 	if !c.nc.IsConnected() {
-		return CallerUnknown, errNotConnected // what is published now would wait in the buffer of the client
+		return CallerUnknown, errNotConnected // the client would only buffer the question
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTry)
 	defer cancel()
@@ -128,7 +126,7 @@ func (c *Callers) present(gateway string) {
 	delete(c.absent, gateway)
 }
 
-// isGone notes that NATS knows no subscription of a gateway at now, and says whether that has been so for long enough.
+// isGone notes that NATS found no subscription of a gateway at now, and reports whether that has lasted for absentFor.
 func (c *Callers) isGone(gateway string, now time.Time) bool {
 	reconnects := c.nc.Stats().Reconnects
 	c.mu.Lock()
@@ -155,14 +153,14 @@ func (c *Callers) dropOldestLocked() {
 	delete(c.absent, oldest)
 }
 
-// gatewayOf is the gateway in a reply subject; see isReplySubject.
+// gatewayOf returns the gateway in a reply subject; see isReplySubject.
 func gatewayOf(subject string) string {
 	rest := strings.TrimPrefix(subject, replyPrefix+".")
 	gateway, _, _ := strings.Cut(rest, ".")
 	return gateway
 }
 
-// answerAsk answers m if it is a question for a caller, and says whether it was one.
+// answerAsk answers m if it is a question for a caller, and reports whether it was one.
 func (b *Inbox) answerAsk(m *nats.Msg) bool {
 	if m.Reply == "" || m.Header.Get(headerFrame) != askFrame {
 		return false
@@ -174,7 +172,7 @@ func (b *Inbox) answerAsk(m *nats.Msg) bool {
 	if s != nil {
 		word = s.callerWord()
 	}
-	_ = m.Respond([]byte(word)) // the connection is gone; the asker sees its time-out
+	_ = m.Respond([]byte(word)) // if the connection is gone, the asker runs into its timeout
 	return true
 }
 

@@ -14,27 +14,27 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Causes that end a request whose caller takes no more of its answer. Both are cancels: the message is settled as for a
-// caller that left.
+// Causes that end a request whose answer is no longer taken. Both are cancels: the message is settled as for a caller that
+// left.
 var (
 	errCallerGone = fmt.Errorf("%w: no gateway takes its answer", ErrCancelled)
 	errNotRead    = fmt.Errorf("%w: it reads none of its answer", ErrCancelled)
 )
 
 const (
-	// probeEvery is the pause before a writer without credit asks for it, and between two such questions. A grant that
-	// was lost costs a stream that much.
+	// probeEvery is the pause before a writer without credit asks for it, and between two questions: a lost grant delays
+	// a stream by that time.
 	probeEvery = time.Second
-	// notReadMax is how long a writer waits for credit while the limit does not move. The gateway cuts a caller that
+	// notReadMax is the time for which a writer waits for credit while the limit does not move. The gateway cuts a caller that
 	// does not read much earlier; this bound is for a gateway that answers and never cuts.
 	notReadMax = 5 * time.Minute
-	// aliveEvery is how often a chunk asks whether its gateway still has the stream. The answer comes only if not.
+	// aliveEvery is the pause between two chunks that ask whether the gateway still has the stream. Only a gateway without it answers.
 	aliveEvery = 5 * time.Second
-	// creditChunk bounds the bytes of one frame of a stream with credit: the reader gives credit back by frames.
+	// creditChunk bounds the bytes of one frame of a stream with credit: the reader gives credit back frame by frame.
 	creditChunk = 64 << 10
 )
 
-// What a gateway publishes on a credit subject: a limit, or that the stream has no reader.
+// Messages of a gateway on a credit subject: a limit, or the word for a stream without a reader.
 const (
 	creditWord = "credit"
 	goneWord   = "gone"
@@ -51,13 +51,13 @@ type Credits struct {
 
 	mu    sync.Mutex // guards the following fields
 	flows map[string]*flow
-	next  uint64 // names the next flow
+	next  uint64 // number of the next flow
 }
 
 // flow is the credit of one writer.
 type flow struct {
 	subject string
-	wake    chan struct{} // holds a token when limit or gone may have changed
+	wake    chan struct{} // holds a token after a change of limit or gone
 	limit   atomic.Int64  // bytes of body that may be sent
 	gone    atomic.Bool   // no reader has the stream
 }
@@ -82,7 +82,7 @@ func (c *Credits) Close() error {
 	return nil
 }
 
-// Waits is how often a writer had no credit left and stopped its upstream.
+// Waits returns how many times a writer ran out of credit and stopped reading its upstream.
 func (c *Credits) Waits() int64 { return c.waits.Load() }
 
 func (c *Credits) open(window int64) *flow {
@@ -101,8 +101,8 @@ func (c *Credits) forget(f *flow) {
 	delete(c.flows, f.subject)
 }
 
-// deliver runs on the subscription's goroutine, one message at a time. NATS itself answers a question that nobody
-// subscribes to, with the status 503.
+// deliver runs on the subscription's goroutine, one message at a time. To a question without a subscriber NATS itself
+// answers with the status 503.
 func (c *Credits) deliver(m *nats.Msg) {
 	c.mu.Lock()
 	f := c.flows[m.Subject]
@@ -116,7 +116,7 @@ func (c *Credits) deliver(m *nats.Msg) {
 		f.gone.Store(true)
 	case word == creditWord:
 		limit, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || limit <= f.limit.Load() { // this goroutine is the only one that raises it
+		if err != nil || limit <= f.limit.Load() { // only this goroutine raises limit
 			return
 		}
 		f.limit.Store(limit)
@@ -129,9 +129,9 @@ func (c *Credits) deliver(m *nats.Msg) {
 	}
 }
 
-// Control makes w keep to the credit of its request: Chunk waits while there is none, until ctx is done. cancel is called,
-// with a cause that wraps [ErrCancelled], when the stream has no reader any more or its reader takes nothing. It does nothing
-// for a request of a gateway that gives no credit.
+// Control makes w keep to the credit of its request: Chunk waits while there is none, until ctx is done. Control calls cancel
+// with a cause that wraps [ErrCancelled] when the stream has lost its reader or the reader takes nothing. It does nothing
+// for a request whose gateway gives no credit.
 //
 // The writer's entry in c lives until ctx is done.
 func (w *Writer) Control(ctx context.Context, c *Credits, cancel context.CancelCauseFunc) {
@@ -152,7 +152,7 @@ func (w *Writer) startFlow() {
 	context.AfterFunc(w.ctx, func() { w.credits.forget(w.flow) })
 }
 
-// room returns how many of the next n bytes may be sent, at least 1, and waits for it.
+// room waits for credit and returns how many of the next n bytes may be sent, at least 1.
 func (w *Writer) room(n int) (int, error) {
 	f := w.flow
 	if f == nil {
@@ -170,7 +170,7 @@ func (w *Writer) room(n int) (int, error) {
 	return int(min(int64(n), f.limit.Load()-w.sent)), nil
 }
 
-// wait returns when there is credit.
+// wait blocks until there is credit.
 func (w *Writer) wait() error {
 	since := time.Now()
 	probe := time.NewTimer(probeEvery)
@@ -182,10 +182,10 @@ func (w *Writer) wait() error {
 			return context.Cause(w.ctx)
 		case <-probe.C:
 			if time.Since(since) >= notReadMax {
-				_ = w.Fail(Failure{Code: CodeReplySlow, Message: "the answer was not read"}) // the cause says it in any case
+				_ = w.Fail(Failure{Code: CodeReplySlow, Message: "the answer was not read"}) // the cause reports it as well
 				return w.abandon(errNotRead)
 			}
-			// An error means that the connection is gone: the reader fails the stream, and says so when it is asked.
+			// An error means that the connection is gone: the reader then fails the stream and reports it to the next question.
 			_ = w.publish(0, Frame{Kind: kindProbe})
 			probe.Reset(probeEvery)
 		}
@@ -203,8 +203,8 @@ func (w *Writer) abandon(cause error) error {
 	return cause
 }
 
-// question is the reply subject of the next frame: a probe asks for credit, and a chunk now and then whether it has a
-// reader. Empty: nothing is asked.
+// question returns the reply subject of the next frame: a probe asks for credit, and a chunk from time to time whether the
+// stream has a reader. Empty: the frame asks nothing.
 func (w *Writer) question(kind Kind) string {
 	if w.flow == nil || kind != kindProbe && (kind != Chunk || time.Since(w.asked) < aliveEvery) {
 		return ""

@@ -22,13 +22,13 @@
 //	Answer 0                        a whole answer in one message; the reader sees Head, Chunk, End
 //	Error                           no (whole) answer will come
 //
-// The bytes of an answer are under credit, from the caller to the upstream ([Writer.Control]): the request says how many the
-// reader takes at first ([Request.Window]), and the reader raises that limit when its caller has read. A writer without
-// credit waits, so nothing is read from the upstream. The limit is an offset in the body, so a grant may be lost: the writer
-// asks again with a probe, and hears then that the reader has gone if it has. A reader of an older version grants nothing and
-// gets all; a writer of an older version takes no credit, and the bounds of the [Inbox] end its stream. The windows of all
-// streams of a gateway together follow the delay of its connection to NATS, so that the server never has more queued
-// for it than it can write in time.
+// Credit limits the bytes of an answer, from the caller to the upstream ([Writer.Control]): the request carries the first
+// limit ([Request.Window]), and the reader raises the limit when its caller has read. A writer without credit waits and does
+// not read from the upstream. The limit is an offset in the body, so a grant may be lost: the writer asks again with a probe,
+// and the answer also tells it when the reader is gone. A reader of an older version grants nothing and gets the whole
+// answer; a writer of an older version takes no credit, and the bounds of the [Inbox] end its stream. The windows of all
+// streams of a gateway together follow the delay of its connection to NATS, so that the server never queues more for the
+// gateway than it can write in time.
 //
 // A frame carries its delivery attempt. A consumer that crashed is followed by one with a higher attempt; a reader that
 // has seen no Head follows the newer attempt, one that has seen bytes of the older reports an error, because two answers

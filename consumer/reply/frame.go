@@ -25,7 +25,7 @@ const (
 	End                     // the answer is whole
 	Error                   // no whole answer will come
 	kindAnswer
-	kindProbe // a writer without credit asks for it
+	kindProbe // a writer without credit asks for credit
 )
 
 var kindNames = [...]string{

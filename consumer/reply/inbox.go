@@ -26,12 +26,12 @@ type InboxOptions struct {
 	Gateway string
 	// StreamBytes bounds what waits for one slow reader; more fails that stream. 0 means 16 MiB.
 	StreamBytes int64
-	// TotalBytes bounds what waits for all readers; beyond it the stream with the most bytes fails. 0 means 512 MiB.
+	// TotalBytes bounds the frames that wait for all readers; beyond it the stream with the most bytes fails. 0 means 512 MiB.
 	TotalBytes int64
-	// Window bounds what a writer may send before its reader has read, in bytes. 0 means 256 KiB.
+	// Window bounds the bytes that a writer may send ahead of its reader. 0 means 256 KiB.
 	Window int64
-	// LinkBytes bounds the windows of all streams together. It is to be less than what the NATS server lets wait for one
-	// client (max_pending, 64 MiB). 0 means 32 MiB.
+	// LinkBytes bounds the windows of all streams together, in bytes. It must be less than the pending limit of one client in
+	// the NATS server (max_pending, 64 MiB). 0 means 32 MiB.
 	LinkBytes int64
 	// Logger gets malformed frames. Nil means none are logged.
 	Logger *slog.Logger
@@ -78,7 +78,7 @@ type Inbox struct {
 
 	linkBytes atomic.Int64 // window of all streams together, see link
 	carried   atomic.Int64 // bytes of answers that came since the last measurement
-	flowing   atomic.Int64 // streams that are under way with credit
+	flowing   atomic.Int64 // streams with credit that have begun and not ended
 	slow      atomic.Int64 // streams that failed because their reader was too slow
 
 	status  chan nats.Status
@@ -138,8 +138,8 @@ func (b *Inbox) Open(id string) (*Stream, error) {
 		return nil, ErrOpen
 	}
 	b.streams[id] = s
-	// Every open stream counts here, also one that has not begun, and a link that was fast is not trusted: all may begin at
-	// the same time.
+	// Every open stream counts, also one that has not begun, and the window of a fast link is not trusted: all streams may
+	// begin at the same time.
 	s.first = share(min(b.linkBytes.Load(), linkStart), int64(len(b.streams)), b.opts.Window)
 	s.grantLocked(s.first, s.first)
 	return s, nil
@@ -152,13 +152,13 @@ func (b *Inbox) Streams() int {
 	return len(b.streams)
 }
 
-// Held is how many bytes of answers wait for their readers.
+// Held returns the bytes of answers that wait for their readers.
 func (b *Inbox) Held() int64 { return b.held.Load() }
 
-// Slow is how many streams failed because their reader was too slow.
+// Slow returns the number of streams that failed because their reader was too slow.
 func (b *Inbox) Slow() int64 { return b.slow.Load() }
 
-// LinkBytes is how many bytes of answers may be on their way to this gateway now.
+// LinkBytes returns the bytes of answers that may be on their way to this gateway now.
 func (b *Inbox) LinkBytes() int64 { return b.linkBytes.Load() }
 
 // Close unsubscribes and fails every open stream. It may be called twice.
@@ -226,8 +226,8 @@ func (b *Inbox) deliver(m *nats.Msg) {
 	}
 }
 
-// dropFullest fails the stream that holds the most, and not the one whose frame came last: the other readers are not to
-// blame.
+// dropFullest fails the stream that holds the most bytes, and not the stream of the newest frame: the other readers are not
+// to blame.
 func (b *Inbox) dropFullest() {
 	b.mu.Lock()
 	open := b.snapshotLocked()
@@ -244,18 +244,18 @@ func (b *Inbox) dropFullest() {
 	}
 }
 
-// window is what a writer may be ahead of its reader.
+// window returns the bytes that a writer may send ahead of its reader.
 func (b *Inbox) window() int64 { return share(b.linkBytes.Load(), b.flowing.Load(), b.opts.Window) }
 
 func (b *Inbox) grant(subject string, limit int64) {
 	b.publish(subject, creditWord+" "+strconv.FormatInt(limit, 10))
 }
 
-// publish answers a writer. An error means that the connection is gone: then the streams under way fail.
+// publish answers a writer. An error means that the connection is gone: then the running streams fail anyway.
 func (b *Inbox) publish(subject, text string) { _ = b.nc.Publish(subject, []byte(text)) }
 
-// measureLink keeps the window of the link, see link. A ping of the client comes back behind all that the server has
-// queued for it.
+// measureLink updates the window of the link, see link. The answer to a client's ping queues behind everything that the
+// server has for the client.
 func (b *Inbox) measureLink() {
 	l := link{bytes: b.linkBytes.Load(), most: b.opts.LinkBytes}
 	tick := time.NewTicker(linkEvery)

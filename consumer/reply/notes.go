@@ -12,21 +12,21 @@ const (
 	noteStream  = "PENSTOCK_RUNNING"
 	noteSubject = "penstock.running."
 
-	// notesMax bounds the notes, and with them their memory in the NATS server: about 32 MiB. There is one for each
-	// request that runs, and for a while one for each that a pool left behind when it crashed. The oldest goes first.
+	// notesMax bounds the notes, and with them their memory in the NATS server: about 32 MiB. Each running request has one, and
+	// a crashed pool leaves some behind. Beyond the bound the oldest note is dropped.
 	notesMax = 1 << 16
-	// noteTry bounds one write or read of a note, for which a request or a caller waits.
+	// noteTry bounds one write or read of a note, since a request or a caller waits for it.
 	noteTry = time.Second
 )
 
-// note says that a request is with a worker.
+// note records that a worker has a request.
 type note struct {
 	Attempt int       `json:"attempt"`
 	Started time.Time `json:"started"`
 }
 
-// notes are kept in the NATS server's memory: they change with each delivery, and are only worth something while the
-// delivery lasts. All errors are ignored: without its note a running request is shown as queued.
+// notes are kept in the NATS server's memory: they change with each delivery, and are useful only during that
+// delivery. All errors are ignored: without its note a running request is shown as queued.
 type notes struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream // nil: NATS gives no memory to streams
@@ -63,7 +63,7 @@ func (n notes) drop(ctx context.Context, id string) {
 	_ = n.stream.Purge(ctx, jetstream.WithPurgeSubject(noteSubject+id))
 }
 
-// apply adds to r, which has not ended, what its note says.
+// apply adds the note of r to r. REQUIRES: r has not ended.
 func (n notes) apply(ctx context.Context, r Record) Record {
 	if n.stream == nil {
 		return r

@@ -13,22 +13,22 @@ import (
 
 // StoreOptions configures a [Store].
 type StoreOptions struct {
-	// Adopt leaves buckets that exist as they are; TTL and TotalBytes are for buckets that do not exist. One kind of
-	// process decides on the settings: the gateway.
+	// Adopt leaves existing buckets as they are; TTL and TotalBytes apply to new buckets only. The gateway's process alone
+	// decides on the settings.
 	Adopt bool
-	// TTL is how long a record and its result are kept after their last change. It must not be shorter than a request may
-	// wait: a request whose record is gone cannot be asked for, and a cancel that is forgotten does not count. 0 means 24 h.
+	// TTL is the time for which a record and its result are kept after their last change. It must not be shorter than the
+	// longest wait of a request: without its record a request cannot be queried, and its cancel is forgotten. 0 means 24 h.
 	TTL time.Duration
 	// InlineBytes is the largest body kept in the record itself. 0 means 64 KiB.
 	InlineBytes int
 	// ResultBytes bounds a body. 0 means 64 MiB.
 	ResultBytes int
-	// TotalBytes bounds the disk space of all records, and again of all large results; JetStream sets it aside. 0
-	// means 1 GiB, or less if JetStream has not so much: half of it, or a quarter, and so on down to 8 MiB.
+	// TotalBytes bounds the disk space of all records, and again of all large results; JetStream reserves it. 0 means 1 GiB,
+	// or the largest of a half, a quarter, and so on down to 8 MiB for which JetStream has room.
 	TotalBytes int64
 	// UserRecords bounds the records of one user. 0 means no bound.
 	UserRecords int64
-	// UserBytes bounds what the records and results of one user take. 0 means half of the room there is.
+	// UserBytes bounds the records and results of one user, in bytes. 0 means half of the available room.
 	UserBytes int64
 	// Replicas of both buckets in a NATS cluster. 0 means 1.
 	Replicas int
@@ -58,7 +58,7 @@ func (o *StoreOptions) fill() error {
 	return nil
 }
 
-// OpenStore makes the buckets if they do not exist, or sets them to opts if they do (but see Adopt).
+// OpenStore creates the buckets or changes them to opts (but see Adopt).
 func OpenStore(ctx context.Context, nc *nats.Conn, opts StoreOptions) (*Store, error) {
 	if err := opts.fill(); err != nil {
 		return nil, err
@@ -81,9 +81,9 @@ func OpenStore(ctx context.Context, nc *nats.Conn, opts StoreOptions) (*Store, e
 	return s, nil
 }
 
-// openBuckets makes or changes both buckets. Without a size of its own it asks for ever less until JetStream has room for
-// both. JetStream sets the sizes aside: on a small volume a fixed size would keep the process from starting. A bucket that
-// exists is never made smaller: its data may not fit any more.
+// openBuckets creates or changes both buckets. Without a configured size it halves the size until JetStream has room for
+// both: JetStream reserves the space, and a fixed size would keep the process from starting on a small volume. An existing
+// bucket is never made smaller: its data may not fit any more.
 func (s *Store) openBuckets(ctx context.Context) error {
 	if s.opts.Adopt {
 		var recordErr, resultErr error
@@ -140,7 +140,7 @@ func (s *Store) makeBuckets(ctx context.Context, recordBytes, resultBytes int64)
 	return nil
 }
 
-// sizeOf is what is set aside for a stream; 0 if it does not exist.
+// sizeOf returns the reserved size of a stream; 0 if it does not exist.
 func (s *Store) sizeOf(ctx context.Context, stream string) int64 {
 	found, err := s.js.Stream(ctx, stream)
 	if err != nil {
@@ -157,12 +157,12 @@ const (
 	codeStoreFailed      jetstream.ErrorCode = 10077
 )
 
-// IsNoRoom says whether JetStream refused a stream because it cannot set aside what the stream asks for.
+// IsNoRoom reports whether JetStream refused a stream because it cannot reserve the requested space.
 func IsNoRoom(err error) bool {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	return ok && (api.ErrorCode == codeAccountResources || api.ErrorCode == codeInsufficient || api.ErrorCode == codeStorageResources)
 }
 
-// isLimit tells a stream that is full, which refuses a message and goes on, from one that cannot write. JetStream has one
-// code for both.
+// isLimit reports whether api is the refusal of a full stream, which works on, and not of a stream that cannot write.
+// JetStream has one code for both.
 func isLimit(api *jetstream.APIError) bool { return strings.HasPrefix(api.Description, "maximum ") }

@@ -5,8 +5,8 @@ import "net/http"
 // order decides what a reader makes of the frames of one request: which to hand on, and when to give up. It is pure, so
 // that every interleaving of attempts, losses and late frames can be tested.
 //
-// Invariant: what it lets through is a prefix of one attempt's frames, with at most one End or Error, which is last. An
-// Error may be of a later attempt, or the reader's own.
+// Invariant: the output is a prefix of one attempt's frames, with at most one End or Error, which is last. The Error may
+// belong to a later attempt, or be the reader's own.
 type order struct {
 	attempt int
 	next    uint64 // sequence number expected in attempt; 0 until begun
@@ -20,7 +20,7 @@ func (o *order) admit(f Frame, seq uint64) []Frame {
 		return nil // late: of a consumer that was given up
 	}
 	if f.Attempt > o.attempt {
-		if o.begun && f.Kind == Error { // a worker found out that the one before it was lost, and called no model
+		if o.begun && f.Kind == Error { // the previous worker was lost, and this one called no model
 			o.done = true
 			return []Frame{f}
 		}

@@ -1,7 +1,6 @@
 package reply
 
-// Paths to which a gateway sends requests that have one. A request of /v1/enqueue has none: it goes to the address of its
-// downstream.
+// Paths that a gateway puts into requests. A request of /v1/enqueue has no path: it goes to the address of its downstream.
 const (
 	PathChatCompletions = "/v1/chat/completions"
 	PathCompletions     = "/v1/completions"

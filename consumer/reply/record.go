@@ -45,11 +45,11 @@ func (s State) known() bool {
 
 // Errors of a [Store].
 var (
-	ErrNotFound = errors.New("reply: no such request")                      // also when it belongs to somebody else
+	ErrNotFound = errors.New("reply: no such request")                      // also for a request of another user
 	ErrExists   = errors.New("reply: request exists")                       // Create
 	ErrFinal    = errors.New("reply: request has ended")                    // a change came too late
 	ErrTooLarge = errors.New("reply: answer is too large")                  // Finish
-	ErrRecord   = errors.New("reply: malformed record")                     // what is stored is not a record
+	ErrRecord   = errors.New("reply: malformed record")                     // the stored bytes are not a record
 	ErrContend  = errors.New("reply: record keeps changing")                // compare-and-set lost too often
 	ErrFull     = errors.New("reply: the request store is full")            // Admit, Running, Finish
 	ErrUserFull = errors.New("reply: the user's part of the store is used") // Admit
@@ -77,9 +77,9 @@ type Record struct {
 	Pad          string      `json:"pad,omitempty"`     // set by encodeRecord
 }
 
-// recordPad is the number of bytes by which a record that has not ended is enlarged. JetStream lets a new version of a key
-// replace a version of the same size or more even in a full bucket, so the pad is the space in which the end of each
-// request can always be written: a final state, its instant and a failure with a short message, see [Store.update].
+// recordPad is the number of bytes by which the record of an unfinished request is enlarged. JetStream accepts a new version
+// of a key that is not larger than the old one even in a full bucket, so the pad guarantees space for the end of each
+// request: a final state, its instant and a failure with a short message, see [Store.update].
 const recordPad = 384
 
 // A record is JSON in the value of the key-value entry named after the request. If you change this: entries of the older

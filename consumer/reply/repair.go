@@ -13,23 +13,23 @@ import (
 )
 
 const (
-	// repairEvery is how often JetStream is looked at, and how long after a restart that failed the next one is tried.
+	// repairEvery is the pause between two checks of JetStream, and between two attempts of a failing restart.
 	repairEvery = time.Second
-	// probeBytes is what must fit onto the volume before JetStream is started anew: its recovery writes.
+	// probeBytes must fit onto the volume before JetStream is restarted: its recovery writes.
 	probeBytes = 8 << 20
 )
 
-// repair starts JetStream anew inside a running server when a stream cannot write any more. A stream that has met one write
-// error, of a full disk for the most part, refuses all further writes, also when the disk has room again; and JetStream
-// itself ends on some errors. Core NATS, with the replies under way, goes on meanwhile.
+// repair restarts JetStream inside a running server when a stream cannot write any more. A stream that has met one write
+// error, mostly of a full disk, refuses all further writes, even when the disk has room again; and JetStream itself shuts
+// down on some errors. Core NATS, with the running replies, is not interrupted.
 //
-// While the volume has no room nothing is done: a stream that cannot write can still be read.
+// Nothing is done while the volume has no room: the stream can still be read.
 type repair struct {
 	ns       *server.Server
 	config   server.JetStreamConfig
 	probe    func() error
 	log      *slog.Logger
-	broken   chan struct{} // holds a token while a stream is known that cannot write
+	broken   chan struct{} // holds a token after a stream reported that it cannot write
 	restarts atomic.Int64
 
 	quit chan struct{}
@@ -88,13 +88,13 @@ func (r *repair) run() {
 	}
 }
 
-// restart needs milliseconds and the time to read the streams' indexes. Clients see JetStream away for that long.
+// restart takes milliseconds and the time to read the streams' indexes. Meanwhile JetStream does not answer clients.
 func (r *repair) restart() error {
 	if err := r.ns.ShutdownJetStream(); err != nil {
 		return fmt.Errorf("stop: %w", err)
 	}
 	select {
-	case <-r.broken: // of the streams that were just closed
+	case <-r.broken: // a token of the streams that were just closed
 	default:
 	}
 	config := r.config
@@ -106,7 +106,7 @@ func (r *repair) restart() error {
 	return nil
 }
 
-// Restarts is how often JetStream was started anew.
+// Restarts returns how many times JetStream was restarted.
 func (s *Server) Restarts() int64 {
 	if s.repair == nil {
 		return 0

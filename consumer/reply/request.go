@@ -25,7 +25,7 @@ const (
 	PropertyPath        = "penstock-path"
 	PropertyContentType = "penstock-content-type"
 	PropertyReply       = "penstock-reply"    // NATS subject
-	PropertyWindow      = "penstock-window"   // bytes of body before the first grant of credit; absent: no credit is given
+	PropertyWindow      = "penstock-window"   // bytes of body that may be sent before the first grant; absent: the reader gives no credit
 	PropertyStream      = "penstock-stream"   // "true" or absent
 	PropertyAsync       = "penstock-async"    // "true" or absent
 	PropertyAccepted    = "penstock-accepted" // Unix milliseconds
@@ -43,7 +43,7 @@ type Request struct {
 	Path        string    // "/v1/chat/completions"; empty means the downstream's own address
 	ContentType string    // of the body, empty means application/json
 	Reply       string    // subject of the reply stream, empty when nobody waits
-	Window      int64     // bytes of body that Reply takes before it grants credit; 0: it grants none and takes all
+	Window      int64     // bytes of body that may be sent before the first grant; 0: the reader grants nothing and takes all
 	Stream      bool      // the caller asked for server-sent events
 	Async       bool      // the answer goes to the Store
 	Deadline    time.Time // the caller does not wait longer; zero means no deadline
@@ -199,7 +199,7 @@ func CheckID(id string) error {
 // isReplySubject keeps a message that anybody may have sent from making the pool publish elsewhere.
 func isReplySubject(s string) bool { return hasTwoTokens(s, replyPrefix) }
 
-// isCreditSubject keeps a frame from making the gateway publish elsewhere.
+// isCreditSubject prevents a frame from making the gateway publish on another subject.
 func isCreditSubject(s string) bool { return hasTwoTokens(s, creditPrefix) }
 
 func hasTwoTokens(s, prefix string) bool {

@@ -14,15 +14,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrResult: the stored result is not the one that was written.
+// ErrResult: the stored result differs from the written one.
 var ErrResult = errors.New("reply: damaged result")
 
-// ResultChunk bounds what a reader of [Store.Open] holds in memory.
+// ResultChunk bounds the memory of a reader of [Store.Open], in bytes.
 const ResultChunk = chunkBytes
 
-// Open returns a reader of the answer's bytes, of a record that Get returned. A large answer is read piece by piece as it is
-// asked for, so that a slow reader holds one piece in memory. ErrNotFound: the result's TTL ended a moment before the
-// record's. The last Read checks the digest; ErrResult.
+// Open returns a reader of the answer in a record that Get returned. A large answer is fetched piece by piece while it is
+// read, so that a slow reader holds one piece in memory. ErrNotFound: the result's TTL ended a moment before the record's.
+// The last Read checks the digest; ErrResult.
 func (s *Store) Open(ctx context.Context, r Record) (io.Reader, error) {
 	if r.Object == "" {
 		return bytes.NewReader(r.Body), nil
@@ -40,14 +40,14 @@ func (s *Store) Open(ctx context.Context, r Record) (io.Reader, error) {
 	}, nil
 }
 
-// resultReader reads one message after the other. It belongs to one goroutine.
+// resultReader reads the chunks one by one. It belongs to one goroutine.
 type resultReader struct {
 	ctx     context.Context //nolint:containedctx // an io.Reader has no other way to end
 	stream  jetstream.Stream
 	subject string
-	next    uint64 // the sequence from which on the next chunk is looked for
+	next    uint64 // the sequence at which the search for the next chunk begins
 	left    uint32 // chunks
-	piece   []byte // of the chunk read last, what was not asked for yet
+	piece   []byte // unread rest of the last chunk
 	digest  string
 	sum     hash.Hash
 }

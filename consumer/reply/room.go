@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// admitFill is how full the store may be for a new request, and runFill for a request to be run. The rest is for the
-	// results of requests that run already.
+	// admitFill is the fill of the store up to which new requests are admitted, and runFill the fill up to which requests are
+	// run. The rest is for the results of running requests.
 	admitFill = 0.90
 	runFill   = 0.95
 
-	// roomFresh is how long a look at the store's room counts.
+	// roomFresh is the time for which a reading of the store's room is used.
 	roomFresh = time.Second
 )
 
-// Room is what the store holds and may hold.
+// Room is the use and the capacity of the store.
 type Room struct {
 	Records                     int64 // number
 	RecordBytes, RecordBytesMax int64
 	ResultBytes, ResultBytesMax int64 // of large results
 }
 
-// Fill is the part of the fuller bucket that is used, 0 to 1.
+// Fill returns the used part of the fuller bucket, 0 to 1.
 func (r Room) Fill() float64 {
 	return max(part(r.RecordBytes, r.RecordBytesMax), part(r.ResultBytes, r.ResultBytesMax))
 }
@@ -39,11 +39,11 @@ func part(n, of int64) float64 {
 	return float64(n) / float64(of)
 }
 
-// roomCache keeps the latest look.
+// roomCache keeps the latest reading.
 type roomCache struct {
 	mu   sync.Mutex // guards the following fields
 	room Room
-	at   time.Time // zero: look again
+	at   time.Time // zero: read again
 }
 
 func (c *roomCache) get(now time.Time) (Room, bool) {
@@ -65,7 +65,7 @@ func (c *roomCache) expire() {
 	c.at = time.Time{}
 }
 
-// Room asks JetStream, at most once a second. An error says that the store cannot be read.
+// Room asks JetStream, at most once a second. An error means that the store cannot be read.
 func (s *Store) Room(ctx context.Context) (Room, error) {
 	now := time.Now()
 	if r, ok := s.room.get(now); ok {
@@ -93,8 +93,8 @@ func bytesOf(i *jetstream.StreamInfo) (used, most int64) {
 	return int64(i.State.Bytes), i.Config.MaxBytes
 }
 
-// Admit says whether a new request of user may come: ErrFull, ErrUserFull, or why the store cannot be used. It is asked
-// before the request is sent, so that a request that cannot be kept is refused before it costs anything.
+// Admit returns nil if the store takes a new request of user. Errors: ErrFull, ErrUserFull, or the reason why the store
+// cannot be used. The caller asks before it sends the request, so that a refused request costs nothing.
 func (s *Store) Admit(ctx context.Context, user string) error {
 	if err := s.writes(ctx); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *Store) Admit(ctx context.Context, user string) error {
 	return nil
 }
 
-// Check says whether the store works: whether its streams can be read, and written to if the latest write failed.
+// Check returns an error if the streams of the store cannot be read, or if the latest write failed and a trial fails too.
 func (s *Store) Check(ctx context.Context) error {
 	s.room.expire()
 	if _, err := s.Room(ctx); err != nil {
@@ -129,11 +129,11 @@ func (s *Store) Check(ctx context.Context) error {
 	return s.writes(ctx)
 }
 
-// failing is whether the latest durable write failed.
+// failing records since when durable writes have failed.
 type failing struct {
 	mu    sync.Mutex // guards the following fields
-	since time.Time  // zero: it did not
-	tried time.Time  // the latest failure, or the beginning of the latest trial
+	since time.Time  // zero: the latest write succeeded
+	tried time.Time  // time of the latest failure, or start of the latest trial
 }
 
 func (f *failing) clear() {
@@ -151,7 +151,7 @@ func (f *failing) note(now time.Time) {
 	f.tried = now
 }
 
-// trial says since when writes fail, and whether it is time for the caller to try one.
+// trial returns since when writes fail, and whether the caller should try one now.
 func (f *failing) trial(now time.Time) (since time.Time, try bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,8 +172,8 @@ const (
 	trialResult = "$O." + resultBucket + ".C.trial"
 )
 
-// writes says whether JetStream takes writes. After one has failed, a small one is tried now and then, so that requests are
-// refused at once and not after a time-out each.
+// writes returns an error while JetStream takes no writes. After a failure a small write is tried from time to time, so that
+// requests are refused at once and not each after a timeout.
 func (s *Store) writes(ctx context.Context) error {
 	since, try := s.failing.trial(time.Now())
 	switch {

@@ -31,12 +31,12 @@ type ServerOptions struct {
 	Logger *slog.Logger
 
 	maxStore int64        // of JetStream, in bytes; 0: maxStoreDefault. For tests
-	probe    func() error // says whether the volume can be written to. For tests; nil: a file is written
+	probe    func() error // checks that the volume can be written to. For tests; nil: writes a file
 }
 
-// maxStoreDefault bounds what the streams of JetStream may reserve together, in bytes. Each stream has a bound of its own. The
-// server's default is three quarters of what is free at its start: a volume that filled up since the streams were made would
-// refuse to open them.
+// maxStoreDefault bounds the space that all streams of JetStream may reserve, in bytes. Each stream has a bound of its own. The
+// server's default is three quarters of the free space at its start: on a volume that has filled up since, it would refuse
+// to open existing streams.
 const maxStoreDefault = 1 << 50
 
 // Server is a NATS server inside this process.
@@ -71,8 +71,8 @@ func StartServer(opts ServerOptions) (*Server, error) {
 		MaxControlLine: 4096,
 		JetStream:      opts.Dir != "",
 		StoreDir:       opts.Dir,
-		// The server's own default is to sync every two minutes: what was acknowledged in them is gone after a power cut.
-		// A stream that needs no more than the process's life says so (PersistMode).
+		// The server's own default is to sync every two minutes: a power cut would lose the writes acknowledged in that time.
+		// A stream that needs no durability sets PersistMode.
 		SyncAlways:        true,
 		JetStreamMaxStore: opts.maxStore,
 	}
@@ -157,11 +157,11 @@ func splitAddr(addr string) (string, int, error) {
 type slogAdapter struct {
 	log   *slog.Logger
 	fatal chan error // the first fatal message: the server logs it and returns, as if the process had ended
-	// broken gets a token when a stream has stopped to write. The log is where the server tells: it has no state to ask for.
+	// broken gets a token when a stream cannot write any more. The server only logs this state; it cannot be queried.
 	broken chan struct{}
 }
 
-// brokenStream is in the messages that a stream refuses all writes from now on, in small letters.
+// brokenStream is a part of the log message of a stream that refuses all further writes, in lower case.
 const brokenStream = "critical write error"
 
 func (a slogAdapter) write(level slog.Level, format string, v []any) {
@@ -181,7 +181,7 @@ func (a slogAdapter) Errorf(format string, v ...any) {
 	if strings.Contains(strings.ToLower(format), brokenStream) {
 		select {
 		case a.broken <- struct{}{}:
-		default: // nil, or it will be looked after anyway
+		default: // nil, or a token is there already
 		}
 	}
 	a.write(slog.LevelError, format, v)

@@ -32,13 +32,13 @@ const (
 )
 
 // Store keeps the state and results of asynchronous requests in JetStream. Every durable change is a compare-and-set, so
-// that of a cancel and an answer that race exactly one wins.
+// exactly one of a racing cancel and answer wins.
 //
-// A request costs two durable writes: its record, and its outcome. That it runs is a note in memory (see notes): a note that
-// is lost makes a running request look queued, and changes nothing else.
+// A request costs two durable writes: its record, and its outcome. The running state is a note in memory (see notes): a lost
+// note makes a running request look queued, and changes nothing else.
 //
-// A missing record says nothing about a request: its message is the promise that it will be answered. The pool makes the
-// record again (see Running). A request that must not run has a record in a final state.
+// A missing record proves nothing: the message of a request is the promise that the request will be answered. The pool makes
+// the record again (see Running). A request that must not run has a record in a final state.
 type Store struct {
 	opts         StoreOptions
 	nc           *nats.Conn
@@ -86,12 +86,12 @@ func (s *Store) Get(ctx context.Context, id, user string) (Record, error) {
 	return s.notes.apply(ctx, r), nil
 }
 
-// Running notes that delivery attempt of the request in r is with a worker; r is made from the request's message.
+// Running notes that a worker has delivery attempt of the request in r; r is made from the request's message.
 //
-// A record that is missing is made anew from r: it was lost, in a power cut of a NATS that does not sync or with a damaged
-// file, or its gateway ended before it could write it. The message is there, so the request was accepted and has no end.
+// A missing record is made anew from r: it was lost in a power cut of a NATS that does not sync or with a damaged file, or
+// its gateway ended before writing it. The message exists, so the request was accepted and has not ended.
 //
-// ErrFinal: do not run it, it was cancelled or has expired. ErrFull: there is no room for a result; do not run it now.
+// ErrFinal: the request was cancelled or has expired; do not run it. ErrFull: there is no room for a result; do not run it now.
 func (s *Store) Running(ctx context.Context, r Record, attempt int) error {
 	if err := CheckID(r.ID); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (s *Store) Running(ctx context.Context, r Record, attempt int) error {
 		was, err := s.await(ctx, r)
 		if errors.Is(err, ErrNotFound) {
 			err = s.Create(ctx, r)
-			if errors.Is(err, ErrExists) { // its gateway wrote it in between
+			if errors.Is(err, ErrExists) { // its gateway wrote it meanwhile
 				continue
 			}
 		}
@@ -120,15 +120,15 @@ func (s *Store) Running(ctx context.Context, r Record, attempt int) error {
 }
 
 const (
-	// lateMost is how long the record of a message that was sent a moment ago is waited for: its gateway writes it when it
-	// knows that the message was stored, and with a handle that no worker knows.
+	// lateMost bounds the wait for the record of a message that was just sent: its gateway writes the record after the broker
+	// stored the message, with a handle that workers do not know.
 	lateMost = 250 * time.Millisecond
 	lateStep = 5 * time.Millisecond
-	// lateAge is how old a request is whose gateway has done so, or never will.
+	// lateAge is the age of a request after which its gateway has written the record or never will.
 	lateAge = time.Second
 )
 
-// await reads the record of the request in r, which may be about to be written.
+// await reads the record of the request in r, and waits for a record that its gateway may be about to write.
 func (s *Store) await(ctx context.Context, r Record) (Record, error) {
 	for end := time.Now().Add(lateMost); ; {
 		found, _, err := s.load(ctx, r.ID)
@@ -149,7 +149,7 @@ func (s *Store) await(ctx context.Context, r Record) (Record, error) {
 func (s *Store) Queued(ctx context.Context, id string) { s.notes.drop(ctx, id) }
 
 // Finish stores the answer. ErrFinal: a cancel or an earlier answer won, and res is dropped. ErrFull: there is no room for
-// it, now.
+// it now.
 //
 // The body is written before the record that names it. A crash between the two leaves an object that nobody names; it
 // goes with its TTL. It is named after the attempt too, so that a late worker cannot overwrite what a record names.
@@ -162,7 +162,7 @@ func (s *Store) Finish(ctx context.Context, id string, attempt int, res Result) 
 		if len(res.Body) == 0 || !errors.Is(err, ErrFull) {
 			return err
 		}
-		// The bucket of records is full. The bucket of results may not be.
+		// The bucket of records is full; the bucket of results may have room.
 	}
 	if r, _, err := s.load(ctx, id); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (s *Store) finish(ctx context.Context, id string, attempt int, res Result, 
 	return err
 }
 
-// Fail stores why there is no answer. attempt is the delivery that failed; 0: none did.
+// Fail stores the reason why there is no answer. attempt is the delivery that failed; 0: the request was not delivered.
 func (s *Store) Fail(ctx context.Context, id string, attempt int, f Failure) error {
 	now := time.Now().Round(0)
 	_, err := s.update(ctx, id, func(r Record) (Record, error) {
@@ -225,8 +225,8 @@ func (s *Store) Fail(ctx context.Context, id string, attempt int, f Failure) err
 	return err
 }
 
-// Bury makes sure that the request in r, of which nobody can say whether its message was stored, is not run: its record is
-// failed with f, and made if it is missing. ErrFinal if it has ended.
+// Bury prevents the request in r from running when it is unknown whether its message was stored: it ends the record with the
+// failure f, and makes a missing record. ErrFinal: the request has ended.
 func (s *Store) Bury(ctx context.Context, r Record, f Failure) error {
 	failed, err := r.failed(time.Now().Round(0), f)
 	if err != nil {
@@ -258,7 +258,7 @@ func (s *Store) Expire(ctx context.Context, id string) error {
 	return err
 }
 
-// version is what is stored under a key. The zero version is nothing.
+// version is the stored version of a record. The zero version means that there is none.
 type version struct {
 	revision uint64
 	bytes    int64 // as in headerBytes
@@ -282,7 +282,7 @@ func (s *Store) load(ctx context.Context, id string) (Record, version, error) {
 	return r, version{revision: entry.Revision(), bytes: int64(len(entry.Value())) + r.objectBytes()}, err
 }
 
-// objectBytes is what r takes in the bucket of results.
+// objectBytes returns the size of r in the bucket of results.
 func (r Record) objectBytes() int64 {
 	if r.Object == "" {
 		return 0
@@ -290,7 +290,7 @@ func (r Record) objectBytes() int64 {
 	return int64(r.Size)
 }
 
-// errConflict: the key is not at the version that was to be replaced.
+// errConflict: the stored version is not the one to be replaced.
 var errConflict = errors.New("record was changed in between")
 
 // write stores r in place of was.
@@ -314,11 +314,11 @@ func (s *Store) write(ctx context.Context, r Record, was version) error {
 	return s.judge(err)
 }
 
-// errAway: NATS cannot be reached. Nothing was changed.
+// errAway: NATS is unreachable. Nothing was changed.
 var errAway = errors.New("NATS cannot be reached")
 
-// reachable is to be asked before each call. The client would keep a write until NATS is back, long after its caller was told
-// that it failed, and a read for as long as its caller waits.
+// reachable must be called before each call. The client would keep a write until NATS is back, long after the caller was told
+// that it failed, and would let a read wait for as long as its caller waits.
 func (s *Store) reachable() error {
 	if !s.nc.IsConnected() {
 		return errAway
@@ -329,8 +329,8 @@ func (s *Store) reachable() error {
 // update applies change to the record until nobody else changed it in between, and returns the record before the change;
 // if change refuses, also that.
 //
-// In a bucket that is full an end is written in the space of the version before it, with as much of the failure's message
-// as fits.
+// In a full bucket the end of a request is written into the space of the previous version, with as much of the failure's
+// message as fits.
 func (s *Store) update(ctx context.Context, id string, change func(Record) (Record, error)) (Record, error) {
 	for range updateTries {
 		before, was, err := s.load(ctx, id)
@@ -361,10 +361,10 @@ func (s *Store) update(ctx context.Context, id string, change func(Record) (Reco
 	return Record{}, ErrContend
 }
 
-// shortMessage is how much of a failure's message fits into recordPad in the worst case, in which each byte is escaped.
+// shortMessage is the part of a failure's message, in bytes, that fits into recordPad in the worst case: each byte is escaped.
 const shortMessage = 24
 
-// judge gives the errors of JetStream that callers tell apart their names, and notes whether it writes.
+// judge maps errors of JetStream to the errors of this package, and notes whether JetStream writes.
 func (s *Store) judge(err error) error {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	switch {

@@ -23,23 +23,23 @@ type Stream struct {
 	ended  bool  // the last frame has been taken by Next
 	closed bool
 
-	// The frame that Next returned last counts until the reader asks for the next one: until then the reader has it, and
+	// The frame that Next returned last counts until the reader asks for the next frame: until then it is in use, and
 	// no credit is given for it.
-	taken     int64 // its cost
-	takenBody int64 // its bytes of body
+	taken     int64 // cost of that frame
+	takenBody int64 // bytes of body of that frame
 
-	read   int64  // bytes of body that the reader has dealt with
+	read   int64  // bytes of body that the reader has finished
 	limit  int64  // bytes of body that the writer may send
-	mark   int64  // the next grant is due when so much has been read
-	credit string // subject of the writer's credit; empty: it needs none
+	mark   int64  // value of read at which the next grant is due
+	credit string // subject of the writer's credit; empty: the writer takes no credit
 	flows  bool   // counted in Inbox.flowing
 }
 
-// Window is the credit that the request is to carry, [Request.Window].
+// Window returns the credit that the request must carry, see [Request.Window].
 func (s *Stream) Window() int64 { return s.first }
 
 // Next returns the next frame, waiting for it until ctx is done. After an End or Error frame, and after Close, it
-// returns [io.EOF]. Asking for the next frame says that the one before has been dealt with: the writer gets credit for it.
+// returns [io.EOF]. A call also finishes the previous frame, and the writer gets credit for it.
 func (s *Stream) Next(ctx context.Context) (Frame, error) {
 	if to, limit := s.dealtWith(); to != "" {
 		s.inbox.grant(to, limit)
@@ -58,7 +58,7 @@ func (s *Stream) Next(ctx context.Context) (Frame, error) {
 }
 
 // dealtWith counts the frame that Next returned last as read, and returns the grant that is due, if any. A grant is due when
-// half of the one before has been read, so that the writer need not stop, and an answer of less needs none.
+// half of the previous one has been read, so that the writer need not stop; a shorter answer needs no grant.
 func (s *Stream) dealtWith() (to string, limit int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +77,7 @@ func (s *Stream) grantLocked(limit, window int64) {
 	s.limit, s.mark = limit, limit-window/2
 }
 
-// asked returns the limit for a writer that asks for it: all the credit that can be given now.
+// asked returns the limit for a writer that asks for credit: all the credit that can be given now.
 func (s *Stream) asked() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +137,7 @@ func (s *Stream) accept(f Frame, seq uint64) {
 	s.signal()
 }
 
-// flowLocked counts the stream among those that are under way with credit, or not any more.
+// flowLocked updates whether the stream is counted in Inbox.flowing.
 func (s *Stream) flowLocked() {
 	if flows := s.credit != "" && !s.order.done && !s.closed; flows != s.flows {
 		s.flows = flows
@@ -163,14 +163,14 @@ func (s *Stream) pushLocked(f Frame) bool {
 	return true
 }
 
-// queued is how many bytes overflow would give back.
+// queued returns the number of bytes that overflow would free.
 func (s *Stream) queued() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes - s.taken
 }
 
-// overflow drops what waits for the reader and ends the stream.
+// overflow drops the frames that wait for the reader and ends the stream.
 func (s *Stream) overflow() {
 	s.mu.Lock()
 	if !s.closed && !s.ended {

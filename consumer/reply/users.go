@@ -12,16 +12,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// errFailing is what Check says while JetStream takes no writes.
+// errFailing is the error of Check while JetStream takes no writes.
 var errFailing = errors.New("JetStream takes no writes")
 
-// useSlots is into how many parts the life of a record is cut.
+// useSlots is the number of slots into which the life of a record is divided.
 const useSlots = 24
 
-// userUse counts what each user has in the store, of all gateways. It is read from the headers of the records as they come.
-// Records leave the store by age, and nobody is told; so each user has a ring of slots by the time at which its
-// records were made, and a slot that is older than a record may be counts no more. A count is so at most 1/24 of the TTL
-// behind.
+// userUse counts the records and bytes of each user in the store, of all gateways, from the headers of the records.
+// Records leave the store by age, without a notification, so each user has a ring of slots by the time at which its
+// records were made, and a slot older than the TTL counts no more. A count lags by at most 1/24 of the TTL.
 //
 // It holds about half a kilobyte for each user that has a record.
 type userUse struct {
@@ -43,7 +42,7 @@ func newUserUse(ttl time.Duration) *userUse {
 	return &userUse{slot: max(ttl/(useSlots-1), time.Second), users: make(map[string]*useRing)}
 }
 
-// add counts for user at the time of a record.
+// add counts a change of user's records at the time of the record.
 func (u *userUse) add(user string, at time.Time, records, bytes int64) {
 	index := at.UnixNano() / int64(u.slot)
 	u.mu.Lock()
@@ -56,7 +55,7 @@ func (u *userUse) add(user string, at time.Time, records, bytes int64) {
 	s := &ring[index%useSlots]
 	switch {
 	case s.index > index:
-		return // older than all that counts
+		return // older than every slot
 	case s.index < index:
 		*s = useSlot{index: index}
 	}
@@ -64,7 +63,7 @@ func (u *userUse) add(user string, at time.Time, records, bytes int64) {
 	s.bytes += bytes
 }
 
-// of is what user has. A user that has nothing is forgotten.
+// of returns the use of user. A user without records is dropped.
 func (u *userUse) of(user string, now time.Time) (records, bytes int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -89,7 +88,7 @@ func (r *useRing) sum(now int64) (records, bytes int64) {
 	return max(records, 0), max(bytes, 0)
 }
 
-// sweep forgets users that have nothing.
+// sweep drops users without records.
 func (u *userUse) sweep(now time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -108,15 +107,15 @@ func (u *userUse) reset() {
 
 const (
 	runRetry = time.Second
-	// sweepEvery is how often users are looked through for those that have nothing any more.
+	// sweepEvery is the pause between two sweeps.
 	sweepEvery = time.Minute
 )
 
-// Run counts what users have in the store until ctx is done, and then returns nil. Without it, and until it has read what
-// is there, users have no bound. It is to be called once.
+// Run counts the use of each user until ctx is done, and then returns nil. Without Run, and until it has read the existing
+// records, users have no bound. It must be called once.
 func (s *Store) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		_ = s.count(ctx) // the store is away: the counts of before stay, and it is tried again
+		_ = s.count(ctx) // the store is unreachable: keep the counts and try again
 		select {
 		case <-ctx.Done():
 		case <-time.After(runRetry):
@@ -137,7 +136,7 @@ func (s *Store) count(ctx context.Context) error {
 		return err
 	}
 	s.users.reset()
-	there := info.State.LastSeq // what is there now is counted whole, what comes is counted as it changes
+	there := info.State.LastSeq // existing records are counted whole, later ones by their changes
 	messages, err := records.Messages()
 	if err != nil {
 		return err

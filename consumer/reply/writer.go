@@ -36,14 +36,14 @@ type Writer struct {
 	size    int // most bytes of body in one frame
 	endings *Endings
 
-	// Of a stream with credit, see Control.
+	// Fields of a stream with credit, see Control.
 	window  int64 // bytes that may be sent before the first grant; 0: the reader gives no credit
 	sent    int64 // bytes of body
 	credits *Credits
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	flow    *flow     // nil before Head, and without credit
-	asked   time.Time // when a frame was last sent as a question
+	asked   time.Time // time of the last frame that was a question
 }
 
 type phase uint8
@@ -96,7 +96,7 @@ func (w *Writer) Head(status int, header http.Header) error {
 	return nil
 }
 
-// Chunk sends bytes of the body, in as many frames as the server's payload limit asks for. p is not kept. With Control it
+// Chunk sends bytes of the body, in as many frames as the server's payload limit requires. p is not kept. With Control it
 // waits for credit.
 func (w *Writer) Chunk(p []byte) error {
 	if w.phase != phaseBody {
@@ -116,7 +116,7 @@ func (w *Writer) Chunk(p []byte) error {
 	return nil
 }
 
-// Answer sends a whole answer: in one message if it fits, also into the credit. Else it waits as Chunk does.
+// Answer sends a whole answer: in one message if payload limit and credit allow, otherwise in pieces, waiting as Chunk does.
 func (w *Writer) Answer(status int, header http.Header, body []byte, u Usage) error {
 	if w.phase != phaseQuiet {
 		return fmt.Errorf("%w: answer after head", ErrSequence)
