@@ -16,8 +16,8 @@ import (
 // of none. Shadow rules are asked beside, as one as well; what they would refuse is counted.
 //
 // Windows hold for all gateways together: what this one may let in it is granted from an account of all, see sharedWindows.
-// Depths and shadow rules are counted by this gateway alone. A Penstock broker asks the depths for all senders; this count
-// spares it what it would refuse, and stands in for it with a RocketMQ cluster.
+// Depths and shadow rules are counted by this gateway alone. A Penstock broker checks the depths for all senders; this count
+// saves calls that the broker would refuse, and replaces its check with a RocketMQ cluster.
 //
 // A place is held from before the send until the gateway hears of a worker that has the request: with the head of its
 // answer at the latest. An asynchronous request has nobody who waits for that moment; its place is looked after when it is

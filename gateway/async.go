@@ -53,9 +53,9 @@ func seconds(t time.Time) int64 {
 
 // async sends the question, stores its record and answers 202.
 //
-// The message comes first: a request that is refused then leaves nothing in the store, and the record is written once, with
-// the handle of the message. A worker that is faster than the record makes it itself. A gateway that crashes between the two
-// leaves a request that is run for nobody: no caller was told its id.
+// The message comes first: a refused request then leaves nothing in the store, and the record is written once, with the
+// handle of the message. A worker that is faster than the record makes the record itself. If the gateway crashes between
+// the two, the request runs although no caller knows its id.
 func (x *exchange) async() error {
 	store := x.g.opts.Requests
 	if store == nil {
@@ -95,7 +95,7 @@ func (x *exchange) async() error {
 	}
 	x.g.metrics.Async.Add(1)
 	if x.rules.cell.Depth == 0 && x.rules.cell.DepthBytes == 0 {
-		x.g.admission.untrack(x.pass.place) // no cap asks for it
+		x.g.admission.untrack(x.pass.place) // no cap counts it
 	}
 	return x.accepted(rec)
 }
@@ -103,7 +103,7 @@ func (x *exchange) async() error {
 // keepMax bounds the writing of a record.
 const keepMax = 5 * time.Second
 
-// keep stores the record of a message that was sent. A caller that leaves does not cut it short.
+// keep stores the record of a message that was sent, also when the caller has left.
 func (x *exchange) keep(rec reply.Record) error {
 	ctx, cancel := context.WithTimeout(context.Background(), keepMax)
 	defer cancel()
@@ -114,9 +114,9 @@ func (x *exchange) keep(rec reply.Record) error {
 	return x.c.admitError(err)
 }
 
-// abandon takes a request back that is refused for err although its message was, or may have been, sent. What cannot be
-// taken out of its bucket gets a record that says that it has ended: a worker that meets the message does not run it. The
-// record is tried until it is written, in the background: the caller has its answer.
+// abandon takes back a request that is refused with err although its message was, or may have been, sent. If the message
+// cannot be removed from its bucket, the record of the request is ended, so that no worker runs it. The write is repeated
+// in the background until it succeeds, since the caller already has its answer.
 func (x *exchange) abandon(rec reply.Record, err error) {
 	g := x.g
 	row := statusOf(err)
@@ -135,13 +135,13 @@ func (x *exchange) abandon(rec reply.Record, err error) {
 }
 
 const (
-	// burialsMax bounds the requests that are being taken back.
+	// burialsMax bounds the requests that are taken back at the same time.
 	burialsMax = 1024
 	buryFirst  = 100 * time.Millisecond
 	buryMost   = 10 * time.Second
 )
 
-// bury ends when the request was recalled, when its record says that it has ended, at its deadline, or with the gateway.
+// bury returns when the request is recalled, when its record is ended, at its deadline, or when the gateway stops.
 func (g *Gateway) bury(rec reply.Record, handle string, f reply.Failure) {
 	if g.withdraw(rec.ID, handle) {
 		return
@@ -176,7 +176,7 @@ func (x *exchange) accepted(rec reply.Record) error {
 	return x.c.json(http.StatusAccepted, documentOf(rec))
 }
 
-// admitError is why the store takes no new request.
+// admitError returns the refusal for a store that takes no new request.
 func (c *call) admitError(err error) error {
 	switch {
 	case errors.Is(err, reply.ErrUserFull):
@@ -189,7 +189,7 @@ func (c *call) admitError(err error) error {
 }
 
 const (
-	// storeRetry and userStoreRetry are when a caller is asked to come back to a full store: room comes as results age.
+	// storeRetry and userStoreRetry are the Retry-After of a full store: room appears as results age.
 	storeRetry     = 30 * time.Second
 	userStoreRetry = time.Minute
 )
@@ -242,8 +242,8 @@ func (c *call) ended(rec reply.Record, err error) {
 	c.refuseAs(err, out)
 }
 
-// lost ends a request whose message the broker does not have any more, so that no worker will: an outcome is stored before
-// its message is settled. It is asked for once more then.
+// lost ends a request whose message the broker does not have any more. An outcome is stored before its message is settled,
+// so the record is read once more first.
 func (g *Gateway) lost(c *call, rec reply.Record) error {
 	ctx := c.r.Context()
 	err := g.opts.Requests.Fail(ctx, rec.ID, 0, reply.Failure{
@@ -262,10 +262,10 @@ func (g *Gateway) lost(c *call, rec reply.Record) error {
 	return g.getRequest(c)
 }
 
-// codeLost is the code of a request whose message is gone and whose record has no outcome.
+// codeLost is the code of a request without a message and without an outcome.
 const codeLost = "request_lost"
 
-// result passes on a stored answer, a piece at a time: a caller that reads slowly holds a piece in memory and not all of it.
+// result passes on a stored answer piece by piece: a caller that reads slowly costs the memory of one piece.
 func (g *Gateway) result(c *call, rec reply.Record) error {
 	if rec.Object != "" {
 		if err := c.hold(reply.ResultChunk); err != nil {
@@ -281,7 +281,7 @@ func (g *Gateway) result(c *call, rec reply.Record) error {
 		return c.recordError(err)
 	}
 	piece := make([]byte, min(rec.Size, reply.ResultChunk))
-	n, err := io.ReadFull(body, piece) // so that a result that cannot be read is a clean error
+	n, err := io.ReadFull(body, piece) // an unreadable result is then an error before the head is sent
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && rec.Size > 0 {
 		return c.recordError(err)
 	}
@@ -300,7 +300,7 @@ func (g *Gateway) result(c *call, rec reply.Record) error {
 		}
 		if err != nil {
 			g.opts.Logger.Warn("stored result broke off", "request_id", rec.ID, "error", err)
-			return c.recordError(err) // the head is out: the connection is cut
+			return c.recordError(err) // the head was sent, so the connection is cut
 		}
 	}
 }

@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	// bodyFirst is what is set aside for a body before its first byte has come.
+	// bodyFirst is the memory reserved for a body before its first byte arrives.
 	bodyFirst = 4 << 10
-	// bodyStep is how much of a body must arrive in the time for one.
+	// bodyStep is the part of a body that must arrive within one body timeout.
 	bodyStep = 64 << 10
 )
 
 // readBody reads the whole body, up to most bytes. It must be read to its end before the wait begins: net/http sees a
-// caller leave only after that. hold is asked before memory is taken, which grows with what has come; extend gives the next
+// caller leave only after that. hold is called before memory is taken, which grows with the received bytes; extend gives the next
 // step of the body its time.
 func readBody(w http.ResponseWriter, r *http.Request, most int64, hold func(int64) error, extend func()) ([]byte, error) {
 	if r.ContentLength > most {
@@ -43,7 +43,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, hold func(int6
 			}
 			held = grown
 		}
-		// Some bytes more: the end of a body shows in a read of its own.
+		// A few bytes more: a separate read finds the end of the body.
 		end := max(int(held), len(body)) + bytes.MinRead
 		body = slices.Grow(body, end-len(body))
 		n, err := from.Read(body[len(body):end])
@@ -58,7 +58,7 @@ func readBody(w http.ResponseWriter, r *http.Request, most int64, hold func(int6
 	}
 }
 
-// bodyError is what the end of a body means to the caller; nil if the body is whole.
+// bodyError returns the error for the caller when reading a body ended with err; nil if the body is complete.
 func bodyError(err error, most int64) error {
 	var over *http.MaxBytesError
 	switch {

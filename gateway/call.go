@@ -65,8 +65,8 @@ func (g *Gateway) newCall(w http.ResponseWriter, r *http.Request, route string) 
 // newID has 130 random bits, so that ids neither meet nor can be guessed; all of it fits into a NATS subject.
 func newID() string { return "req_" + strings.ToLower(rand.Text()) }
 
-// body reads the request's body. Its first bytes, and each bodyStep more, must arrive within Options.BodyTimeout. They are
-// counted as they come, and count until release.
+// body reads the request's body. Its first bytes, and each further bodyStep, must arrive within Options.BodyTimeout. Bytes
+// count from their arrival until release.
 func (c *call) body() ([]byte, error) {
 	// The deadline must be gone before the wait: net/http reads on in the background to see the caller leave, and takes a
 	// time-out there for just that. It clears the deadline itself at a body's end, but an empty body has none. A writer
@@ -103,12 +103,12 @@ func (c *call) release() {
 	c.held = 0
 }
 
-// unreadMax is how long the rest of a body may take that no handler has read: net/http reads it before an answer goes out, to
-// use the connection again.
+// unreadMax bounds the time for the unread rest of a body: net/http reads the rest before it sends an answer, to use the
+// connection again.
 const unreadMax = time.Second
 
-// boundUnread gives a body that was not read its time. Without it a caller without a key could hold a connection, and the
-// request on it, for ever.
+// boundUnread sets the read deadline of an unread body. Without it a caller without a key could hold a connection and the
+// request on it forever.
 func (c *call) boundUnread() {
 	if !c.hasBody && c.r.ContentLength != 0 {
 		_ = c.rc.SetReadDeadline(time.Now().Add(unreadMax)) // not supported in tests without a connection
@@ -151,13 +151,13 @@ func (c *call) head(status int) {
 	c.w.WriteHeader(status)
 }
 
-// extend gives the next write its time. A write that blocks for longer means that the caller does not read, see writePiece.
+// extend sets the deadline of the next write. A write that blocks longer means that the caller does not read, see writePiece.
 func (c *call) extend(now time.Time) {
 	_ = c.rc.SetWriteDeadline(now.Add(c.g.opts.WriteTimeout)) // not supported in tests without a connection
 }
 
-// writePiece is what has the time of one write. The caller must take that much in Options.WriteTimeout, or what sendBuffer
-// has to lose before a write goes on if that is more: about 3 KiB/s by default.
+// writePiece is the size of one write, in bytes. Within Options.WriteTimeout the caller must take writePiece, or the part of
+// sendBuffer that must drain before a write continues if that is more: about 3 KiB/s by default.
 const writePiece = 16 << 10
 
 func (c *call) write(p []byte) error {
@@ -172,7 +172,7 @@ func (c *call) write(p []byte) error {
 	return nil
 }
 
-// unread is the error of a write that failed: the caller left, or did not read for too long.
+// unread returns the error for a failed write: the caller left, or did not read for too long.
 func (c *call) unread(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		c.g.metrics.Unread.Add(1)

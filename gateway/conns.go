@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 )
 
-// sendBuffer bounds the bytes that the kernel takes for a caller that does not read; Linux makes twice as much of it. By
-// itself it would grow to some MiB for each. A caller 100 ms away still gets more than 1 MB/s.
+// sendBuffer bounds the kernel's buffer for a caller that does not read, in bytes; Linux doubles it. Without a bound it would
+// grow to some MiB per connection. A caller 100 ms away still gets more than 1 MB/s.
 const sendBuffer = 128 << 10
 
-// strangers are the connections of which no request has shown a known API key yet. Their number is bounded, and the oldest
-// one makes room: a caller with a key shows it as soon as it has connected.
+// strangers are the connections on which no request has shown a known API key yet. Their number is bounded, and the oldest
+// is closed to make room: a caller with a key shows it right after it has connected.
 type strangers struct {
 	most    int          // immutable
 	dropped atomic.Int64 // closed to make room
@@ -35,7 +35,7 @@ type conn struct {
 	net.Conn
 
 	strangers *strangers
-	place     *list.Element // nil when it is no stranger any more; guarded by strangers.mu
+	place     *list.Element // nil once a request has shown a known key; guarded by strangers.mu
 }
 
 func (s *strangers) add(inner net.Conn) *conn {
@@ -49,12 +49,12 @@ func (s *strangers) add(inner net.Conn) *conn {
 	s.mu.Unlock()
 	if oldest != nil {
 		s.dropped.Add(1)
-		_ = oldest.Close() // the server notices and ends the request, if there is one
+		_ = oldest.Close() // the server notices and ends a running request
 	}
 	return c
 }
 
-// known takes c out of the strangers.
+// known removes c from the strangers.
 func (c *conn) known() {
 	c.strangers.mu.Lock()
 	defer c.strangers.mu.Unlock()
@@ -84,7 +84,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tcp, ok := inner.(*net.TCPConn); ok {
-		_ = tcp.SetWriteBuffer(sendBuffer) // an error leaves the kernel's own
+		_ = tcp.SetWriteBuffer(sendBuffer) // on an error the kernel's own size stays
 	}
 	return l.strangers.add(inner), nil
 }
@@ -96,7 +96,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// showedKey notes that a request of the connection of ctx has a known key.
+// showedKey records that a request on the connection of ctx has a known key.
 func showedKey(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*conn); ok {
 		c.known()

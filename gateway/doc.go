@@ -21,10 +21,10 @@
 //	identify ─▶ read and check ─▶ admit ─▶ open reply stream ─▶ send ─▶ wait ─▶ answer
 //	   401          400 404 413      429           503         429 503    504
 //
-// A request without a known key holds nothing that others need: its connection is one of a bounded number, and the rest of
-// its body is not waited for. With a key it counts in the share of its user, and its body as it arrives, from the first
-// byte until the broker has it: 429 if the user has as much under way as one user may (see shares), 503 if the gateway is
-// full, 408 if the body is slower than [Options] allow.
+// A request without a known key holds no shared resource: its connection is one of a bounded number, and the rest of
+// its body is not awaited. With a key the request counts in the share of its user, and its body counts as it arrives, from
+// the first byte until the broker has it: 429 if the user has reached the share of one user (see shares), 503 if the gateway
+// is full, 408 if the body is slower than [Options] allow.
 //
 // From "send" on a request is in the broker, and whatever ends the wait before the answer (the caller leaves, its
 // deadline passes, the gateway stops) takes it out again: recalled from its bucket while it is queued, cancelled over
@@ -63,8 +63,8 @@
 //     for one caller.
 //   - A full bucket promises each caller another of the places to come, at the pace that was measured. See drain. It is an
 //     estimate: a bucket that is held takes longer, and then the next value is larger.
-//   - A queued asynchronous request names half the time until it is expected to start, or, with no pace known, a twentieth of a
-//     second for each request before it; from 1 s to 60 s. So a deep bucket is not asked by all its callers each second.
+//   - A queued asynchronous request names half of the time until its estimated start, or, without an estimate, a twentieth of a
+//     second for each request ahead; from 1 s to 60 s. So the callers of a deep bucket do not all ask each second.
 //   - A gateway, broker or NATS in trouble (503) names a guess, 1 to 4 s, always the same to one connection.
 //
 // # Several gateways
@@ -77,10 +77,10 @@
 // window. While JetStream cannot be reached each gateway counts alone, so several have the whole window each; [Metrics]
 // (Alone) and the log say so.
 //
-// A Penstock broker asks the depths itself, where the messages are: they hold for all gateways and all other senders, and
-// across restarts. Beside that each gateway counts what it let in itself: what it refuses by that needs no call, it is where
-// Retry-After comes from, and with a RocketMQ cluster, which knows no policy, it is all there is: then each gateway has the
-// whole depth, and forgets what is queued when it starts again. Shadow rules, too, count per gateway.
+// A Penstock broker checks the depths itself, where the messages are: they hold for all gateways and all other senders, and
+// across restarts. In addition each gateway counts the requests that it admitted: a refusal by that count needs no call, and
+// Retry-After is derived from it. With a RocketMQ cluster, which knows no policy, that count is the only check: then each
+// gateway has the whole depth, and forgets the queued requests when it restarts. Shadow rules, too, count per gateway.
 //
 // # Headers
 //
@@ -104,7 +104,7 @@
 // (data: {"error":{…}}), and no [DONE].
 //
 // A model is read only as fast as its caller reads (see consumer/reply). A caller that takes nothing of its answer for
-// Options.WriteTimeout is cut, and its request cancelled; one that reads slowly gets everything.
+// Options.WriteTimeout is cut, and its request is cancelled; a slow caller that keeps reading gets the whole answer.
 //
 // # Asynchronous requests
 //

@@ -17,11 +17,11 @@ const (
 	// brokerRetry is when a caller is asked to come back while the broker cannot be reached: about as long as the
 	// producer needs to connect again.
 	brokerRetry = 2 * time.Second
-	// storageRetry is the same while the broker's disk is nearly full: somebody has to make room, or the pool has to
-	// work through what is there.
+	// storageRetry is the same while the broker's disk is nearly full: an operator has to make room, or the pool has to
+	// work off queued messages.
 	storageRetry = 10 * time.Second
 
-	// queuesRetry is when to ask again for one more queue: one that was never served is gone some minutes after its last use.
+	// queuesRetry is the Retry-After for one more bucket: an unserved bucket is removed some minutes after its last use.
 	queuesRetry = time.Minute
 
 	// peekMax bounds the records that are read before a full cell refuses.
@@ -218,7 +218,7 @@ func (x *exchange) unsent(err error) error {
 // recall fails for whatever reason; pools remember cancels, so one that comes before its request still counts.
 func (x *exchange) withdraw() { x.g.withdraw(x.c.id, x.handle) }
 
-// withdraw reports whether the message is certain not to be run: it was still in its bucket.
+// withdraw reports whether the message was still in its bucket and was removed, so that it certainly does not run.
 func (g *Gateway) withdraw(id, handle string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), withdrawMax)
 	defer cancel()

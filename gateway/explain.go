@@ -10,8 +10,8 @@ import (
 )
 
 // Explain says where the request stands that handle (of a recall) belongs to, in the bucket of that name. It is asked for
-// requests that have not ended, as far as the gateway knows. [ErrGone] means that no worker will get it any more; any other
-// error that nothing is known.
+// requests that have not ended, as far as the gateway knows. [ErrGone] means that no worker will get the message any more; any other
+// error means that the state is unknown.
 type Explain func(ctx context.Context, bucket, handle string) (Explanation, error)
 
 // Explanation is why a request waits.
@@ -21,25 +21,24 @@ type Explanation struct {
 	WaitingFor     string    // the closed gate, for people; empty: none, or unknown
 }
 
-// ErrGone is returned by an [Explain] of a broker that does not have the message any more: it was settled, or never was.
+// ErrGone is returned by an [Explain] when the broker does not have the message: it was settled, or never stored.
 var ErrGone = errors.New("the message is gone")
 
 // explainMax bounds the question; an answer without an explanation is better than none.
 const explainMax = time.Second
 
 const (
-	// pollHint is the Retry-After of a request that has not ended, when nothing better is known, and
-	// the least there is.
+	// pollHint is the Retry-After of an unfinished request without an estimate, and the smallest Retry-After.
 	pollHint = time.Second
-	// pollHintMax is the most: what lets a request go sooner than estimated is noticed within this time.
+	// pollHintMax is the largest Retry-After: a request that starts earlier than estimated is noticed within this time.
 	pollHintMax = time.Minute
-	// pollHintStep is what each request before it adds when no pace is known. A deep bucket whose
-	// callers all ask each second costs the broker a look for each of them.
+	// pollHintStep is added for each request ahead when no pace is known. If all callers of a deep bucket asked each
+	// second, the broker would have to look up each of their messages.
 	pollHintStep = 50 * time.Millisecond
 )
 
-// pollAfter is when it is worth to ask again for a request that waits so: half of what is left until it
-// is expected to start, as estimates err, else by how many come before it.
+// pollAfter returns the time until the next poll of a waiting request: half of the time until its estimated start, since
+// estimates err, or else a time that grows with the number of requests ahead.
 func (e Explanation) pollAfter(now time.Time) time.Duration {
 	var wait time.Duration
 	switch {
@@ -53,7 +52,7 @@ func (e Explanation) pollAfter(now time.Time) time.Duration {
 	return min(max(wait, pollHint), pollHintMax)
 }
 
-// explain adds to d what is known about why r waits, if it does, and returns when to ask again. lost: its message
+// explain adds to d the known reason for which r waits, and returns the time until the next poll. lost: the message of r
 // is gone.
 func (g *Gateway) explain(ctx context.Context, r reply.Record, d *requestDocument) (wait time.Duration, lost bool) {
 	if g.opts.Explain == nil || r.RecallHandle == "" {

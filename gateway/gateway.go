@@ -23,7 +23,7 @@ type Gateway struct {
 	mux       *http.ServeMux // immutable after New
 	metrics   Metrics
 	seed      maphash.Seed // of callers' hashes; immutable after New
-	heldBack  atomic.Int64 // bytes of answers that relays hold back
+	heldBack  atomic.Int64 // bytes of answers held back by relays
 	shares    *shares
 	strangers *strangers
 

@@ -21,9 +21,9 @@ type Metrics struct {
 	Cancelled  atomic.Int64 // cancelled at a worker, or on their way to it
 	Broken     atomic.Int64 // answers that broke off after their first byte
 	SlowBodies atomic.Int64 // requests whose body arrived too slowly
-	Shared     atomic.Int64 // of the refused: because their user holds as much as one user may
+	Shared     atomic.Int64 // refused because the user has reached the share of one user; part of the refused
 	Unread     atomic.Int64 // callers whose connection was cut because they read nothing for WriteTimeout
-	StoreFull  atomic.Int64 // of the refused: asynchronous ones, by a full request store
+	StoreFull  atomic.Int64 // asynchronous requests refused by a full request store; part of the refused
 
 	WouldRefuse atomic.Int64 // let in, though a shadow rule would have refused them; each request once
 	WouldLimit  ByScope      // by the shadow window of a scope
@@ -69,7 +69,7 @@ type noObserver struct{}
 func (noObserver) Request(string, string, int, time.Duration) {}
 func (noObserver) QueueTime(time.Duration)                    {}
 
-// shared is 1 for a refusal by the share of a user.
+// shared returns 1 if err is a refusal by the share of a user, 0 otherwise.
 func shared(err error) int64 {
 	if errors.Is(err, errShare) {
 		return 1
@@ -85,14 +85,14 @@ type Stats struct {
 	Streams  int   // open reply streams
 }
 
-// Callers is what callers hold of the gateway at present.
+// Callers is the present use of the gateway's resources by callers.
 type Callers struct {
 	BodyBytes int64 // of bodies, from their arrival until the broker has them
-	Strangers int64 // connections of which no request has shown a known key
+	Strangers int64 // connections on which no request has shown a known key
 	Dropped   int64 // strangers whose connection was closed to make room, since New
 }
 
-// Callers returns what callers hold of the gateway at present.
+// Callers returns the present use of the gateway's resources by callers.
 func (g *Gateway) Callers() Callers {
 	return Callers{BodyBytes: g.shares.held().bytes, Strangers: g.strangers.len(), Dropped: g.strangers.dropped.Load()}
 }

@@ -61,8 +61,8 @@ type Options struct {
 	// StallTimeout is how long an answer that has begun may pause. It must be longer than what the pool allows a model, which
 	// knows better; it is for answers whose worker is gone. Default 5 min.
 	StallTimeout time.Duration
-	// BodyTimeout is how long the first 64 KiB of a body may take to arrive, and each 64 KiB more. A slower body ends with
-	// 408. Default 10 s, which is 6.4 KiB/s.
+	// BodyTimeout bounds the time in which the first 64 KiB of a body, and each further 64 KiB, must arrive. A slower body ends
+	// with 408. Default 10 s, which is 6.4 KiB/s.
 	BodyTimeout time.Duration
 	// WriteTimeout is how long one write to a caller may block. Default 30 s.
 	WriteTimeout time.Duration
@@ -70,18 +70,18 @@ type Options struct {
 	SendTimeout time.Duration
 	// Grace is how long running requests may go on when the gateway stops. Default 10 s; negative: none.
 	Grace time.Duration
-	// StopNow, once it is closed, ends the Grace of a gateway that stops. Workers that stop with it have lastWords to say so
-	// to their callers. Nil: nothing does.
+	// StopNow ends the Grace of a stopping gateway when it is closed. Workers that stop at the same time have lastWords to send
+	// the end of their answers. Nil: the Grace always runs to its end.
 	StopNow <-chan struct{}
 	// MaxBodyBytes bounds a body. Default 4,032 KiB, the broker's own bound.
 	MaxBodyBytes int64
-	// MaxBufferBytes bounds the bodies held at once, each byte from its arrival until the broker has the body; one user
-	// may hold no more of it than is free. Default 512 MiB.
+	// MaxBufferBytes bounds the bytes of bodies held at once, each byte from its arrival until the broker has the body; one
+	// user may hold at most as many bytes as are free. Default 512 MiB.
 	MaxBufferBytes int64
-	// MaxActive bounds the requests with a known key held at once; one user may hold no more of it than is free, so one
-	// user alone half. Default 65,536.
+	// MaxActive bounds the requests with a known key held at once; one user may hold at most as many as are free, so a single
+	// user gets half. Default 65,536.
 	MaxActive int
-	// MaxStrangers bounds the connections of which no request has shown a known key; the oldest is closed to make room.
+	// MaxStrangers bounds the connections on which no request has shown a known key; the oldest is closed to make room.
 	// Default 4,096.
 	MaxStrangers int
 

@@ -20,7 +20,7 @@ var (
 // error. It is more than nearly all answers but streams.
 const holdMax = 1 << 20
 
-// heldBackMax bounds what all relays hold back; an answer that finds it reached is written as it comes.
+// heldBackMax bounds the bytes held back by all relays; at the bound an answer is written as it arrives.
 const heldBackMax = 128 << 20
 
 // relay turns the frames of one reply into the HTTP answer. It belongs to the request's goroutine.
@@ -32,7 +32,7 @@ type relay struct {
 	heard   time.Time // the latest frame of an answer that has begun; zero: none has
 	silent  bool      // the answer is no stream: no keep-alives
 
-	heldBack int64 // bytes that hold has counted
+	heldBack int64 // bytes counted by hold
 }
 
 // codeDeadline is the code of the pool's own word that the deadline has passed. Which of the two notices first is chance,
@@ -277,8 +277,8 @@ func (r *relay) hold(held []byte, head reply.Frame, p []byte) ([]byte, error) {
 	return nil, r.c.write(p)
 }
 
-// mayHold counts held and p as held back. The first frame is counted with the second: until that is asked for, it counts in
-// the inbox.
+// mayHold counts held and p as held back. The first frame is counted together with the second: until the second is
+// requested, the inbox counts the first.
 func (r *relay) mayHold(held, p []byte) bool {
 	n := int64(len(held)+len(p)) - r.heldBack
 	r.heldBack += n

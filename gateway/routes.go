@@ -53,7 +53,7 @@ func (g *Gateway) handle(route string, m methods) http.HandlerFunc {
 	}
 }
 
-// serve checks what does not depend on the URL. A request without a known key holds nothing of what is shared.
+// serve checks the parts of a request that do not depend on the URL. A request without a known key holds no shared resource.
 func (g *Gateway) serve(c *call, m methods) error {
 	if m == nil {
 		return refuse(errRoute, "", "no such URL: %s %s", c.r.Method, clip(c.r.URL.Path))

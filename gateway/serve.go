@@ -18,8 +18,8 @@ const (
 	// farewell is how long requests that were told to end may take to write their last words.
 	farewell = time.Second
 
-	// lastWords is how long a gateway that has to stop now waits for the workers to end their answers: what they say of the
-	// end is nearer to the cause.
+	// lastWords is the time for which a gateway that must stop now waits for the ends of answers from the workers: an end from
+	// a worker names the cause better.
 	lastWords = 500 * time.Millisecond
 )
 
@@ -79,7 +79,7 @@ func (g *Gateway) stop(srv *http.Server, failed <-chan error) error {
 	return nil
 }
 
-// shutdown waits at most d for the requests under way, and lastWords after now was closed.
+// shutdown waits at most d for the running requests, and at most lastWords after now is closed.
 func shutdown(srv *http.Server, d time.Duration, now <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()

@@ -23,7 +23,7 @@ const (
 
 	// windowBytesMax bounds the stream: about 300,000 windows. Beyond it new ones are counted by each gateway alone.
 	windowBytesMax = 64 << 20
-	// windowBytesLeast is what a NATS with little room is asked for at last.
+	// windowBytesLeast is the last size that is tried with a NATS that has little room.
 	windowBytesLeast = 1 << 20
 
 	// grantMax bounds one grant, for which a caller waits. It takes less than a millisecond; this is for a NATS in trouble.
@@ -141,9 +141,9 @@ func (s *sharedWindows) open(ctx context.Context, now time.Time) (jetstream.Stre
 	return stream, nil
 }
 
-// create makes the stream, or changes the one that is there. What it holds is worth something until its window ends, and what a
-// power cut takes of it lets a few requests more in; so it is not synced with each write. A server before 2.12 knows no such
-// mode, and a small volume has no room for the whole of windowBytesMax.
+// create makes the stream or changes the existing one. Its content is useful only until its window ends, and the loss of a
+// part in a power cut only admits a few more requests, so writes are not synced one by one. A server before 2.12 does not
+// know that mode, and a small volume has no room for windowBytesMax.
 func (s *sharedWindows) create(ctx context.Context) (jetstream.Stream, error) {
 	config := jetstream.StreamConfig{
 		Name: windowStream, Description: "what the gateways of Penstock let in by fixed window",

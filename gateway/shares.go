@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// shares bounds what the requests of a gateway hold together, and what those of one user hold of it: no more than is free
-// after it, but always one request and one body. So one user alone may take half, two that want all a third each, and a user
-// that comes later finds room (dynamic thresholds, Choudhury & Hahne 1998). No share has to be configured.
+// shares bounds the resources held by all requests of a gateway, and by the requests of one user: a user may hold at most as
+// much as is free afterwards, but always one request and one body. So a single user may take half, two busy users a third
+// each, and a later user finds room (dynamic thresholds, Choudhury & Hahne 1998). No share has to be configured.
 type shares struct {
 	most holding // immutable
-	one  holding // that every user may have while there is room; immutable
+	one  holding // granted to every user while there is room; immutable
 
 	mu    sync.Mutex // guards the following fields
 	total holding
-	users map[string]*holding // those that hold something
+	users map[string]*holding // without users that hold nothing
 }
 
-// holding is what requests hold: themselves, and the bytes of their bodies from their arrival until the broker has them.
+// holding is the use by requests: their number, and the bytes of their bodies from their arrival until the broker has them.
 type holding struct{ requests, bytes int64 }
 
 func newShares(o Options) *shares {
@@ -28,7 +28,7 @@ func newShares(o Options) *shares {
 	}
 }
 
-// take adds n to what user holds, or refuses and changes nothing.
+// take adds n to the holding of user, or returns a refusal and changes nothing.
 func (s *shares) take(user string, n holding) error {
 	if n == (holding{}) {
 		return nil
@@ -58,7 +58,7 @@ func (s *shares) take(user string, n holding) error {
 	return nil
 }
 
-// give takes n away from what user holds.
+// give subtracts n from the holding of user.
 func (s *shares) give(user string, n holding) {
 	if n == (holding{}) {
 		return
@@ -73,7 +73,7 @@ func (s *shares) give(user string, n holding) {
 	}
 }
 
-// held is what all requests hold.
+// held returns the holding of all requests.
 func (s *shares) held() holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
