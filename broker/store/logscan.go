@@ -73,7 +73,7 @@ func scanLog(r io.Reader, log uint32) (logScan, error) {
 	if !w.stopped {
 		s.stop = w.base
 	}
-	if s.stop > s.end { // a batch that was begun
+	if s.stop > s.end && !s.closed { // a batch that was begun; a closed log has its trailer there
 		s.lost = max(s.lost, s.stop-s.end)
 	}
 	return s, nil

@@ -227,6 +227,26 @@ func pebbleEnd(t *testing.T, dir string) (n int) {
 	}
 }
 
+// TestClosedLogHasNoTornEnd: a log that was closed ends in a trailer, which is no batch.
+func TestClosedLogHasNoTornEnd(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for range 2 {
+		s, err := Open(Options{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		messagesOf(t, Durable, 3, 100)(s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n, log, m, damaged, err := reopen(t, dir)
+	if err != nil || n != 3 || m.CutBytes != 0 || damaged != nil || log != "" {
+		t.Errorf("%d messages, %d bytes cut, damaged %v, %v, log %q", n, m.CutBytes, damaged, err, log)
+	}
+}
+
 // TestRecycledLogHasNoTornEnd: behind the end of a log lie batches of the one whose file
 // it took over. They are not its own.
 func TestRecycledLogHasNoTornEnd(t *testing.T) {
