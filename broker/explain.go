@@ -42,6 +42,8 @@ type Explanation struct {
 	EstimatedStart time.Time
 	// Lines are the limits that apply, with what is used of them now.
 	Lines []quota.Line
+	// PolicyNotice is what Options.PolicyNotice says of the policy that the limits come from.
+	PolicyNotice string
 }
 
 // NextMessage as an offset means the message whose turn is next.
@@ -100,6 +102,9 @@ func (b *Broker) explain(ctx context.Context, topic, group string, w wanted) (Ex
 	out := Explanation{
 		Topic: topic, Group: g.cfg.Name, Bucket: w.name, Cell: rec.Cell, Level: rec.Level,
 		Offset: NextMessage, State: StateEmpty,
+	}
+	if b.opts.PolicyNotice != nil {
+		out.PolicyNotice = b.opts.PolicyNotice()
 	}
 	found := false
 	err = o.query(ctx, func(now time.Time) {

@@ -34,6 +34,8 @@ type Explanation struct {
 	EstimatedStart time.Time `json:"estimated_start,omitzero"`
 	// Limits are those that apply, with what is used of them now.
 	Limits []quota.Line `json:"limits"`
+	// PolicyNotice says that the policy in force is not the one of its source; absent when it is.
+	PolicyNotice string `json:"policy_notice,omitempty"`
 }
 
 // Gate is a limit that is used up.
@@ -48,6 +50,7 @@ func explanationOf(e broker.Explanation) Explanation {
 		Topic: e.Topic, Group: e.Group, Bucket: e.Bucket, User: e.Cell.User, Model: e.Cell.Model, Level: e.Level,
 		RequestID: e.RequestID, State: e.State, Position: e.Position,
 		Since: e.Since, Until: e.Until, Opens: e.Opens, EstimatedStart: e.EstimatedStart, Limits: e.Lines,
+		PolicyNotice: e.PolicyNotice,
 	}
 	if e.Offset >= 0 {
 		out.Offset = &e.Offset

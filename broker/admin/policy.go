@@ -21,6 +21,8 @@ type Policy struct {
 	// Document is the policy in its canonical form, YAML.
 	Document string        `json:"document"`
 	Limits   []policy.Text `json:"limits"`
+	// Notice says that the document is not the one of its source, as when NATS has lost it; absent when it is.
+	Notice string `json:"notice,omitempty"`
 }
 
 // PolicyVersion is a policy that is or was in force.
@@ -90,6 +92,8 @@ type PolicySource struct {
 	Current func() *policy.Document
 	// Live is where policies are applied; nil when they come from Path, or when nothing can be applied.
 	Live PolicyStore
+	// Notice says in one line that the document is not the one of its source; empty: it is. Nil: it always is.
+	Notice func() string
 }
 
 // PolicyStore keeps the policy of an installation and its history; [live.Policies] is the one there is.
@@ -144,6 +148,9 @@ func (s *Server) getPolicy(r *http.Request) (int, any, error) {
 			version := versionOf(v, true)
 			out.Version = &version
 		}
+	}
+	if s.policy.Notice != nil {
+		out.Notice = s.policy.Notice()
 	}
 	for _, rule := range doc.Rules() {
 		out.Limits = append(out.Limits, rule.Text())

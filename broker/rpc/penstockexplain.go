@@ -74,7 +74,8 @@ func explanationToWire(x broker.Explanation) *penstockv1.ExplainResponse {
 		Bucket: x.Bucket, Offset: x.Offset, State: states[x.State], Position: int64(x.Position),
 		Since: timestampOf(x.Since), Until: timestampOf(x.Until), Opens: x.Opens, EstimatedStart: timestampOf(x.EstimatedStart),
 		User: x.Cell.User, Model: x.Cell.Model, Level: uint32(x.Level), RequestId: x.RequestID,
-		Limits: make([]*penstockv1.LimitLine, len(x.Lines)),
+		PolicyNotice: x.PolicyNotice,
+		Limits:       make([]*penstockv1.LimitLine, len(x.Lines)),
 	}
 	if x.Gate != (suspend.Target{}) {
 		out.Gate = &penstockv1.Gate{Scope: scopeToWire(x.Gate.Scope), Name: x.Gate.Name, Limit: x.Limit}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/penstockmq/penstock/broker"
 	"github.com/penstockmq/penstock/broker/dispatch"
@@ -25,4 +26,21 @@ func TestStatesOnTheWire(t *testing.T) {
 	if len(seen) != len(penstockv1.State_name) {
 		t.Errorf("%d states are used, the wire has %d", len(seen), len(penstockv1.State_name))
 	}
+}
+
+// A limit that is shown may come from a kept copy of a policy that its source has lost. The answer says so.
+func TestExplainTellsOfAPolicyThatItsSourceHasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const notice = "a kept copy is in force"
+		f := start(t, func(c *config) { c.broker.PolicyNotice = func() string { return notice } })
+		c := f.client("c")
+		c.sent("alice__gpt", "first")
+		out, err := c.penstock().Explain(c.ctx, &penstockv1.ExplainRequest{
+			Topic: "requests", Group: "pool", Of: &penstockv1.ExplainRequest_Bucket{Bucket: "alice__gpt"},
+		})
+		must(t, err)
+		if out.GetPolicyNotice() != notice {
+			t.Errorf("the answer says %q of the policy, want %q", out.GetPolicyNotice(), notice)
+		}
+	})
 }

@@ -159,8 +159,12 @@ func TestRenew(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		minute := durationpb.New(time.Minute)
 		out, err := c.penstock().Renew(c.ctx, &penstockv1.RenewRequest{Topic: "requests", Group: "pool", Entries: []*penstockv1.RenewEntry{
-			{ReceiptHandle: runs, Duration: durationpb.New(3 * time.Minute)}, {ReceiptHandle: ends, Duration: minute}, {ReceiptHandle: "none", Duration: minute},
-			{ReceiptHandle: runs}, {ReceiptHandle: runs, Duration: durationpb.New(12*time.Hour + 1)}, {ReceiptHandle: runs, Duration: durationpb.New(-1)},
+			{ReceiptHandle: runs, Duration: durationpb.New(3 * time.Minute)},
+			{ReceiptHandle: ends, Duration: minute},
+			{ReceiptHandle: "none", Duration: minute},
+			{ReceiptHandle: runs},
+			{ReceiptHandle: runs, Duration: durationpb.New(12*time.Hour + 1)},
+			{ReceiptHandle: runs, Duration: durationpb.New(-1)},
 		}})
 		must(t, err)
 		for i, want := range []v2.Code{

@@ -30,7 +30,7 @@ func (n *Node) startAdmin(ctx context.Context, s *steering) error {
 	}}}, n.checks...)
 	opts := admin.Options{
 		Broker: n.broker, Recorder: &n.recorder, Registry: n.registry, Checks: checks, Logger: n.log.With("part", "admin"),
-		Policy:     &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store},
+		Policy:     &admin.PolicySource{Path: s.path, Current: s.policy.Current, Live: s.store, Notice: s.notice},
 		AlarmToken: string(n.opts.AlarmToken), SNS: admin.SNSOptions{Topics: n.opts.SNSTopics}, Hosts: n.opts.AdminHosts,
 	}
 	if s.signals != nil {

@@ -39,6 +39,7 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 		OnUnsubscribe: notices.Unsubscribe,
 		Observer:      admin.NewObserver(n.registry),
 		Policy:        s.policy.Current(),
+		PolicyNotice:  s.notice,
 		OnRelease:     n.recorder.Released,
 		OnDiscard:     teller.discarded,
 		Logger:        n.log.With("part", "broker"),

@@ -34,6 +34,7 @@ type steering struct {
 	store   admin.PolicyStore // nil when nothing can be applied here
 	path    string
 	signals *live.Signals // nil without NATS
+	notice  func() string // that the policy is a kept copy of one that NATS has lost; nil without NATS
 }
 
 // startSteering opens the policy and the signals, and has read what is in force when it returns. A file or directory wins
@@ -63,7 +64,7 @@ func (n *Node) startSteering(ctx context.Context) (*steering, error) {
 		}
 		n.onClose(base, policies.Close)
 		n.run(base, "policy", policies.Run)
-		s.policy, s.store = policies, policies
+		s.policy, s.store, s.notice = policies, policies, policies.Lost
 		n.watchPolicies(policies)
 	}
 	return s, nil

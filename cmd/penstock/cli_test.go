@@ -49,7 +49,7 @@ var canned = map[string]string{
 			{"level":"user+model","rule":"user \"alice\" model \"gpt-4o\"","line":3,"value":"5/s","won":true,"why":"the most specific rule with a rate"},
 			{"level":"user","rule":"user \"alice\"","line":4,"value":"9/s","why":"a more specific rule won"}]},
 		{"section":"limits","limit":"tokens","value":"unlimited","from":"none","steps":[]}]}`,
-	"GET /api/v1/explain": `{"topic":"requests","group":"pool","bucket":"alice__gpt-4o","user":"alice","model":"gpt-4o","level":1,"request_id":"r1","offset":7,
+	"GET /api/v1/explain": `{"topic":"requests","group":"pool","bucket":"alice__gpt-4o","user":"alice","model":"gpt-4o","level":1,"request_id":"r1","offset":7,"policy_notice":"a kept copy is in force",
 		"state":"limited","position":0,"gate":{"scope":"bucket","name":"alice__gpt-4o","limit":"rate"},"since":"2026-01-02T03:04:05Z","until":"2026-01-02T03:04:06Z",
 		"opens":"the rate opens","estimated_start":"2026-01-02T03:04:06Z","limits":[
 		{"scope":"bucket","name":"alice__gpt-4o","limit":"rate","value":"1/s","used":1,"max":1,"open":false,"opens":"2026-01-02T03:04:06Z","from":"user+model"},

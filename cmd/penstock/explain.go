@@ -81,6 +81,9 @@ func printExplanation(w io.Writer, e admin.Explanation) error {
 	t.row("until", instant(e.Until))
 	t.row("opens", e.Opens)
 	t.row("estimated start", instant(e.EstimatedStart))
+	if e.PolicyNotice != "" {
+		t.row("policy", e.PolicyNotice)
+	}
 	if err := t.flush(); err != nil || len(e.Limits) == 0 {
 		return err
 	}

@@ -364,6 +364,9 @@ func checkCell(user, model string) error {
 }
 
 func printPolicy(w io.Writer, p admin.Policy) error {
+	if p.Notice != "" {
+		fmt.Fprintf(w, "# %s\n", p.Notice)
+	}
 	switch {
 	case p.Source != "":
 		fmt.Fprintf(w, "# %s\n", p.Source)

@@ -66,7 +66,7 @@ func TestALostPolicyStaysInForce(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, log := openKept(t, nc, path)
-			if again.Current().Len() != 1 || again.Lost() == "" || !strings.Contains(log.String(), "has lost the policy") {
+			if again.Current().Len() != 1 || !strings.Contains(again.Lost(), "is in force since 2") || !strings.Contains(log.String(), "has lost the policy") {
 				t.Errorf("%d rules, lost %q, log %s", again.Current().Len(), again.Lost(), log)
 			}
 			// Another process, which keeps no copy, gets the policy from NATS again.

@@ -95,7 +95,8 @@ const restoreMax = 5 * time.Second
 // several processes that do so one wins, and all put the same policy.
 func (p *Policies) restore(ctx context.Context, has uint64) {
 	v := *p.current.Load()
-	text := fmt.Sprintf("NATS has lost the policy of revision %d (it has revision %d); the copy that was kept is in force", v.Revision, has)
+	text := fmt.Sprintf("the copy kept on this machine, of revision %d, is in force since %s: NATS has lost it (it has revision %d)",
+		v.Revision, time.Now().UTC().Format(time.RFC3339), has)
 	p.lost.Store(&text)
 	p.bucket.log.Error("NATS has lost the policy in force, the copy that was kept stays in force", "revision", v.Revision, "has", has)
 	v.Comment = clipText("restored by penstock, since NATS had lost it. "+v.Comment, maxComment)

@@ -1233,7 +1233,10 @@ type ExplainResponse struct {
 	Model string `protobuf:"bytes,13,opt,name=model,proto3" json:"model,omitempty"`
 	Level uint32 `protobuf:"varint,14,opt,name=level,proto3" json:"level,omitempty"`
 	// The request's id, if the message has one.
-	RequestId     string `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,15,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// One line that says that the policy in force is not the one of its source, such as a
+	// kept copy of a policy that NATS has lost; empty if it is the source's.
+	PolicyNotice  string `protobuf:"bytes,16,opt,name=policy_notice,json=policyNotice,proto3" json:"policy_notice,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1369,6 +1372,13 @@ func (x *ExplainResponse) GetLevel() uint32 {
 func (x *ExplainResponse) GetRequestId() string {
 	if x != nil {
 		return x.RequestId
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetPolicyNotice() string {
+	if x != nil {
+		return x.PolicyNotice
 	}
 	return ""
 }
@@ -1780,7 +1790,7 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x06bucket\x18\x04 \x01(\tH\x00R\x06bucket\x12\x1f\n" +
 	"\n" +
 	"request_id\x18\x05 \x01(\tH\x00R\trequestIdB\x04\n" +
-	"\x02of\"\xa7\x04\n" +
+	"\x02of\"\xcc\x04\n" +
 	"\x0fExplainResponse\x12\x16\n" +
 	"\x06bucket\x18\x01 \x01(\tR\x06bucket\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12(\n" +
@@ -1798,7 +1808,8 @@ const file_broker_rpc_penstockv1_penstock_proto_rawDesc = "" +
 	"\x05model\x18\r \x01(\tR\x05model\x12\x14\n" +
 	"\x05level\x18\x0e \x01(\rR\x05level\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x0f \x01(\tR\trequestId\"Z\n" +
+	"request_id\x18\x0f \x01(\tR\trequestId\x12#\n" +
+	"\rpolicy_notice\x18\x10 \x01(\tR\fpolicyNotice\"Z\n" +
 	"\x04Gate\x12(\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x12.penstock.v1.ScopeR\x05scope\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
