@@ -46,7 +46,7 @@ func (m *Machine) appendAdmitted(now time.Time, r AppendRequest) Appended {
 // results are appended to out, in the order of the requests.
 func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) ([]Appended, error) {
 	defer m.check(now)
-	var fresh newBuckets // those that come into being before this one
+	var fresh newBuckets // buckets created by earlier requests of this append
 	for _, r := range rs {
 		b := m.byName[r.Name]
 		if err := m.admit(now, b, r, fresh); err != nil {
@@ -62,8 +62,8 @@ func (m *Machine) AppendAll(now time.Time, out []Appended, rs ...AppendRequest) 
 	return out, nil
 }
 
-// newBuckets are the buckets that an AppendAll is to create: how many of each user, and
-// under "" of all. No user's name is empty.
+// newBuckets counts the buckets that an AppendAll will create, per user and in total under
+// "". No user's name is empty.
 type newBuckets map[string]int
 
 func (n newBuckets) with(user string) newBuckets {
@@ -75,8 +75,7 @@ func (n newBuckets) with(user string) newBuckets {
 	return n
 }
 
-// admit asks the caps. b is nil for a bucket that is to be created, after the fresh
-// ones.
+// admit checks the caps. b is nil for a bucket to be created after the fresh ones.
 func (m *Machine) admit(now time.Time, b *bucket, r AppendRequest, fresh newBuckets) error {
 	if b == nil {
 		if m.cfg.MaxBuckets > 0 && m.buckets+fresh[""] >= m.cfg.MaxBuckets {
@@ -142,7 +141,7 @@ func (m *Machine) append(b *bucket, msg MessageMeta) {
 	m.bytes += int64(msg.Size)
 }
 
-// in32 is v as far as 32 bits go, which all stamps do.
+// in32 returns v limited to 32 bits. Every stamp fits.
 func in32(v int64) uint32 { return uint32(min(max(0, v), math.MaxUint32)) }
 
 // Durable says that the bucket's messages below tail are on disk: now they may go.

@@ -25,7 +25,7 @@ type bucket struct {
 	tail Offset
 	// retained is tail - head, pending is tail - durable.
 	retained, pending uint32
-	// live is how many of the retained messages are not dead: what counts.
+	// live is how many of the retained messages are not dead.
 	live uint32
 	// expiry is BucketState.Expiry in Unix seconds.
 	expiry uint32
@@ -44,19 +44,19 @@ type bucket struct {
 	// queued: it is in dirtyBuckets. changed: its record has to be written. gone: it
 	// was deleted while in a list.
 	queued, changed, gone bool
-	// served: one of its messages was.
+	// served: a worker has served one of its messages.
 	served bool
 
 	runs runs
-	// deep is what only a queue with dead messages or many deadlines needs; nil until then.
+	// deep is nil until the bucket has dead messages or many deadlines.
 	deep  *deep
 	first *cursor // one for each group
 }
 
-// deep is the part of a bucket that most buckets do not have.
+// deep is the state that most buckets do not need.
 type deep struct {
 	dead deadSet
-	// dues are the deadlines of its runs, from dueFloor runs on; nil before.
+	// dues are the deadlines of its runs; nil while it has fewer than dueFloor runs.
 	dues dues
 }
 
@@ -147,7 +147,7 @@ func (m *Machine) adopt(s BucketState) *bucket {
 	return b
 }
 
-// average is the size of a live message if all are equal.
+// average returns the mean size of a live message.
 func (b *bucket) average() uint32 {
 	if b.live == 0 {
 		return 0
@@ -199,7 +199,7 @@ func (m *Machine) trim(now time.Time, b *bucket) {
 	m.trimDead(b)
 	if b.retained == 0 {
 		m.bytes -= b.bytes
-		b.bytes = 0 // what is left of sizes taken for equal
+		b.bytes = 0 // the remainder of an approximation with equal sizes
 		b.active = max(b.active, instant(now))
 	}
 	for c := b.first; c != nil; c = c.sibling {
@@ -210,7 +210,7 @@ func (m *Machine) trim(now time.Time, b *bucket) {
 	m.changed(b)
 }
 
-// forget deletes live messages. Those that follow each other are one write.
+// forget deletes live messages. Consecutive messages are one write.
 func (m *Machine) forget(b *bucket, from, to Offset, size uint32) {
 	m.uncount(b, from, to, size)
 	if n := len(m.out.Writes); n > 0 {

@@ -2,12 +2,12 @@ package dispatch
 
 // GroupUse says whether a group is in use.
 type GroupUse struct {
-	// Clients are its members: consumers that were heard of within the last three minutes
-	// and have polled or subscribed. Leases are messages that are out.
+	// Clients is the number of members: consumers that sent a request within the last three
+	// minutes and have polled or subscribed. Leases is the number of messages in flight.
 	Clients, Leases int
 }
 
-// GroupUse describes a group; the zero value if it is not known.
+// GroupUse returns the use of a group; the zero value for an unknown group.
 func (m *Machine) GroupUse(id GroupID) GroupUse {
 	g := m.group(id)
 	if g == nil {
@@ -16,11 +16,11 @@ func (m *Machine) GroupUse(id GroupID) GroupUse {
 	return GroupUse{Clients: len(g.members), Leases: g.leases}
 }
 
-// Census counts, for each group, the messages that are kept for it alone: every other
-// group is done with them. It looks at n resident buckets from number from on, adds what
-// it finds to kept, and returns the number to go on with, 0 after the last one. Between
-// two calls buckets come, go and change their numbers, so the sum is not exact; neither
-// are dead messages told apart.
+// Census counts, for each group, the messages that are retained for that group alone: every
+// other group has settled them. It visits n resident buckets, beginning with number from,
+// adds the counts to kept, and returns the number at which to continue, 0 after the last
+// bucket. Buckets come, go and change their numbers between two calls, so the sum is
+// approximate; dead messages are counted as well.
 func (m *Machine) Census(from, n int, kept map[GroupID]int64) (next int) {
 	to := min(from+n, len(m.all))
 	for _, b := range m.all[min(from, to):to] {

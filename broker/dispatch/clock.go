@@ -10,23 +10,23 @@ import (
 )
 
 const (
-	// startGrace is how long a lease lives after a start at least: its worker could not
-	// renew it while the broker was away, and may still run.
+	// startGrace is the minimum remaining time of a lease after a start: its worker could not
+	// renew it while the broker was down, and may still run.
 	startGrace = 10 * time.Second
-	// maxLease bounds how far ahead of a start a lease may end.
+	// maxLease bounds the remaining time of a lease after a start.
 	maxLease = 12 * time.Hour
 )
 
-// ClockStepped says that the wall clock was set by step, and that now is read after that.
-// Instants that stand for a length of time move along: the ends of leases, polls and
-// holds, signs of life, signals. So a hold of 2 s lasts 2 s, and a running message is not
-// delivered again because the clock jumped.
+// ClockStepped reports that the wall clock was set by step and now reads now. Instants
+// that stand for a length of time move along: the ends of leases, polls and holds, the last
+// requests of clients, signals. So a hold of 2 s lasts 2 s, and a running message is not
+// delivered again because of the step.
 //
-// What is an instant of somebody's clock stays: deadlines of messages, which their senders
-// set, and the TTL of buckets. The ledger sees a step by itself.
+// Instants chosen by another clock stay: the deadlines of messages, which their senders
+// set, and the TTL of buckets. The ledger detects a step by itself.
 //
-// Between the Restore calls and Start it says that the clock was set while the broker was
-// away.
+// A call between the Restore calls and Start reports a step that happened while the broker
+// was down.
 func (m *Machine) ClockStepped(now time.Time, step time.Duration) {
 	m.moveLeases(step)
 	m.leases.Each(func(it *deadline.Item[*lease]) { it.Value.first += int64(step) })
@@ -54,7 +54,7 @@ func (m *Machine) ClockStepped(now time.Time, step time.Duration) {
 		}
 		m.signals[k] = s
 	}
-	for _, s := range maps.Clone(m.signals) { // SetSignal may drop those that are over
+	for _, s := range maps.Clone(m.signals) { // SetSignal may drop expired signals
 		m.SetSignal(now, s)
 	}
 	if !m.reviewAt.IsZero() {
@@ -63,9 +63,9 @@ func (m *Machine) ClockStepped(now time.Time, step time.Duration) {
 	m.check(now)
 }
 
-// Paused says that no event could come in for gap, as the process was stopped or the disk
-// stalled: leases, and the signs of life that renew them, are prolonged by as much, since
-// their workers could not renew them meanwhile. Holds are not: their time has passed.
+// Paused reports that no event could arrive for gap, because the process was stopped or the
+// disk stalled. Leases and the last requests of clients are prolonged by gap, since workers
+// could not renew their leases meanwhile. Holds are not: their time has passed.
 func (m *Machine) Paused(now time.Time, gap time.Duration) {
 	m.moveLeases(gap)
 	m.living.Shift(gap)
@@ -81,8 +81,8 @@ func (m *Machine) moveLeases(d time.Duration) {
 	m.leases.Each(func(it *deadline.Item[*lease]) { m.putLease(it.Value) })
 }
 
-// startLeases gives restored leases at least startGrace, and no more than maxLease: the
-// clock may have been set while the broker was away.
+// startLeases limits the remaining time of restored leases to startGrace at least and
+// maxLease at most: the clock may have been set while the broker was down.
 func (m *Machine) startLeases(now time.Time) {
 	low, high := now.Add(startGrace), now.Add(maxLease)
 	var odd []*lease
@@ -91,7 +91,7 @@ func (m *Machine) startLeases(now time.Time) {
 			odd = append(odd, it.Value)
 		}
 	})
-	slices.SortFunc(odd, func(x, y *lease) int { return x.item.At().Compare(y.item.At()) }) // equal ends: in the order of recovery
+	slices.SortFunc(odd, func(x, y *lease) int { return x.item.At().Compare(y.item.At()) }) // earliest end first
 	for _, l := range odd {
 		at := l.item.At()
 		if at.Before(low) {

@@ -3,7 +3,7 @@ package dispatch
 import "math/bits"
 
 const (
-	// pageBits is the number of low bits of an offset that say where it is in its page.
+	// pageBits is the number of low bits of an offset that address a message within its page.
 	pageBits = 12
 	// pageSize is the number of offsets of a page.
 	pageSize = 1 << pageBits
@@ -11,39 +11,39 @@ const (
 	pageWords = pageSize / 64
 )
 
-// DeadPage is one bit for each of pageSize consecutive offsets: set for a message that
+// DeadPage has one bit for each of pageSize consecutive offsets: set for a message that
 // is settled in every group and deleted from the store.
 type DeadPage [pageWords]uint64
 
-// deadSet is the dead messages among those that a bucket retains. A message below
-// which another one is still out or queued dies in place: the head cannot pass the
-// lower one, and a list of ranges would have to be searched and moved for each.
+// deadSet is the set of dead messages among the retained messages of a bucket. A message
+// that dies above a live one stays in the set: the head cannot pass the live message, and a
+// list of ranges would have to be searched and moved for each death.
 //
-// The set is a bitmap in pages. A page without a dead message has no memory and neither
-// has one in which all are dead, so that the memory follows the messages that live. A
-// count for each page makes the number of dead messages in a range two partial pages
-// and one addition for each 4,096 messages between them.
+// The set is a bitmap in pages. A page needs memory only while it has both live and dead
+// messages, so the memory follows the number of live messages. Each page counts its dead
+// messages, so the dead of a range are counted with two partial pages and one addition for
+// each 4,096 messages between them.
 //
-// Bits below the bucket's head mean nothing.
+// Bits below the bucket's head have no meaning.
 type deadSet struct {
-	// first is the number of pages[0]; a page's number is its offsets divided by pageSize.
+	// first is the number of pages[0]; a page's number is the offset divided by pageSize.
 	first uint64
 	pages []deadPage
-	// dirty are the numbers of pages that differ from their records, each once; gone
-	// are those that have left the set and still have a record.
+	// dirty are the numbers of pages that differ from their records, without duplicates; gone
+	// are the numbers of pages that were dropped and still have a record.
 	dirty, gone []uint64
 }
 
 type deadPage struct {
 	// bits is nil if no message of the page is dead, or if all are.
 	bits *DeadPage
-	// n is how many bits are set.
+	// n is the number of set bits.
 	n uint16
 	// dirty: the number is in deadSet.dirty. recorded: the page has a record.
 	dirty, recorded bool
 }
 
-// fullPage is what a page in which all are dead looks like. It is never written to.
+// fullPage stands for every page in which all messages are dead. It is never written to.
 var fullPage = func() *DeadPage {
 	var p DeadPage
 	for i := range p {
@@ -59,7 +59,7 @@ func (p *deadPage) words() *DeadPage {
 	return p.bits
 }
 
-// page finds the page of an offset; nil if none of its messages was ever dead.
+// page returns the page of an offset; nil if none of its messages has ever been dead.
 func (s *deadSet) page(off Offset) *deadPage {
 	i := uint64(off)>>pageBits - s.first
 	if uint64(off)>>pageBits < s.first || i >= uint64(len(s.pages)) {
@@ -77,16 +77,16 @@ func (s *deadSet) has(off Offset) bool {
 	return p.words()[at>>6]&(1<<(at&63)) != 0
 }
 
-// end is the first offset from off on, and at most limit, that is not dead.
+// end returns the first offset in [off, limit) that is not dead, or limit.
 func (s *deadSet) end(off, limit Offset) Offset { return s.next(off, limit, 0) }
 
-// start is the first offset from off on, and at most limit, that is dead.
+// start returns the first offset in [off, limit) that is dead, or limit.
 func (s *deadSet) start(off, limit Offset) Offset { return s.next(off, limit, ^uint64(0)) }
 
-// next is the first offset in [off, limit) whose bit differs from the bits of pattern
-// inverted: pattern 0 looks for a clear bit, all ones for a set one; else limit.
+// next returns the first offset in [off, limit) whose bit equals the bits of pattern, or
+// limit: pattern 0 finds a live message, all ones find a dead one.
 func (s *deadSet) next(off, limit Offset, pattern uint64) Offset {
-	skip := uint16(pageSize) // a page that has nothing of what is looked for
+	skip := uint16(pageSize) // count of dead messages in a page without a match
 	if pattern != 0 {
 		skip = 0
 	}
@@ -121,7 +121,7 @@ func (s *deadSet) next(off, limit Offset, pattern uint64) Offset {
 	return limit
 }
 
-// count is how many of [from, to) are dead.
+// count returns the number of dead messages in [from, to).
 func (s *deadSet) count(from, to Offset) int {
 	n := 0
 	for from < to {
@@ -130,7 +130,7 @@ func (s *deadSet) count(from, to Offset) int {
 		switch {
 		case p == nil:
 			if uint64(from)>>pageBits >= s.first {
-				return n // no page comes after it
+				return n // there is no later page
 			}
 			end = min(to, Offset(s.first)<<pageBits)
 		case end-from == pageSize:
@@ -143,14 +143,14 @@ func (s *deadSet) count(from, to Offset) int {
 	return n
 }
 
-// count is how many of [from, to), which is in the page, are dead.
+// count returns the number of dead messages in [from, to). REQUIRES: the range is in the page.
 func (p *deadPage) count(from, to Offset) int {
 	n, words := 0, p.words()
 	eachWord(from, to, func(w Offset, mask uint64) { n += bits.OnesCount64(words[w] & mask) })
 	return n
 }
 
-// eachWord calls f for each word that [from, to), which is in one page, touches.
+// eachWord calls f for each word that intersects [from, to). REQUIRES: the range is in one page.
 func eachWord(from, to Offset, f func(w Offset, mask uint64)) {
 	first := from & (pageSize - 1)
 	last := first + (to - from) - 1
@@ -175,12 +175,12 @@ func (s *deadSet) add(from, to Offset, p *pool) {
 	}
 }
 
-// reach makes the set include a page and returns its index.
+// reach extends the set to the page of a number and returns its index.
 func (s *deadSet) reach(number uint64) int {
 	if len(s.pages) == 0 {
 		s.first = number
 	}
-	for number < s.first { // a group may have died below what died before
+	for number < s.first { // messages can die below the first page
 		s.pages = append(s.pages, deadPage{})
 		copy(s.pages[1:], s.pages)
 		s.pages[0] = deadPage{}
@@ -239,8 +239,8 @@ func (s *deadSet) trim(head Offset, free *pool) {
 	s.pages = s.pages[n:]
 }
 
-// restore takes a page from its record, as far as it is in [head, tail), and returns
-// how many of it are dead.
+// restore takes the part of a page's record that is in [head, tail), and returns the number
+// of dead messages in it.
 func (s *deadSet) restore(number uint64, page *DeadPage, head, tail Offset, free *pool) int {
 	start := Offset(number << pageBits)
 	from, to := max(start, head), min(start+pageSize, tail)
@@ -255,6 +255,6 @@ func (s *deadSet) restore(number uint64, page *DeadPage, head, tail Offset, free
 		off++
 	}
 	s.pages[i].dirty = false
-	s.dirty = s.dirty[:0] // it is as its record says
+	s.dirty = s.dirty[:0] // the page equals its record
 	return int(s.pages[i].n - before)
 }

@@ -2,12 +2,12 @@ package dispatch
 
 import "fmt"
 
-// fitsPolicy asks the depth and depth_bytes that the policy has for the bucket's cell. They
-// bound what is queued: a message that is out takes no place. Of several groups the one
-// furthest behind counts.
+// fitsPolicy checks the policy's depth and depth_bytes for the bucket's cell. They bound the
+// queued messages: messages in flight do not count. Of several groups the one furthest
+// behind counts.
 func (m *Machine) fitsPolicy(b *bucket, r AppendRequest) error {
 	depth, depthBytes := m.doc.Caps(r.Cell.User, r.Cell.Model)
-	if depth > 0 && int64(b.live)+int64(len(r.Messages)) > depth { // else there is room whatever is out
+	if depth > 0 && int64(b.live)+int64(len(r.Messages)) > depth { // otherwise there is room even with nothing in flight
 		if n := int64(b.queuedLive()); n+int64(len(r.Messages)) > depth {
 			return fmt.Errorf("%w: %q has %d messages queued of at most %d (depth)", ErrBucketFull, r.Name, n, depth)
 		}
@@ -30,7 +30,7 @@ func (m *Machine) fitsPolicy(b *bucket, r AppendRequest) error {
 	return nil
 }
 
-// queuedLive counts the messages that are not out, in the group that has most of them.
+// queuedLive counts the messages not in flight, in the group with the most of them.
 func (b *bucket) queuedLive() int {
 	if b.first == nil {
 		return int(b.live)
@@ -42,8 +42,8 @@ func (b *bucket) queuedLive() int {
 	return most
 }
 
-// bytesOut is the size of the messages that are out, in the group that has least of them
-// out. O(windows).
+// bytesOut is the size of the messages in flight, in the group with the fewest bytes in
+// flight. O(windows).
 func (b *bucket) bytesOut() int64 {
 	if b.first == nil {
 		return 0

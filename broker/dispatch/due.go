@@ -1,17 +1,17 @@
 package dispatch
 
-// dueFloor is the number of runs from which a bucket keeps its deadlines in order.
-// Fewer are looked through.
+// dueFloor is the number of runs from which on a bucket keeps its deadlines in a heap. With
+// fewer runs it searches all of them.
 const dueFloor = 64
 
-// due is a deadline of a bucket, and where the run begins that has it.
+// due is a deadline in a bucket and the offset at which its run begins.
 type due struct {
 	at   int64
 	from Offset
 }
 
-// dues are the deadlines of a bucket's runs as a min-heap. A run that was dropped
-// leaves its entry behind until its deadline, or until such entries are the most.
+// dues are the deadlines of a bucket's runs as a min-heap. The entry of a dropped run stays
+// until its deadline, or until such entries are the majority.
 type dues []due
 
 func (h *dues) push(d due) {
@@ -54,7 +54,7 @@ func (h *dues) down(i int) {
 	}
 }
 
-// build makes h the deadlines of all runs.
+// build fills h with the deadlines of all runs.
 func (h *dues) build(r runs) {
 	*h = (*h)[:0]
 	for _, x := range r {
@@ -67,14 +67,15 @@ func (h *dues) build(r runs) {
 	}
 }
 
-// noteDue keeps the deadlines of a deep queue in order. A run with one begins at from.
+// noteDue adds the deadline of a run that begins at from to the bucket's heap, which it
+// builds at dueFloor runs.
 func (b *bucket) noteDue(deadline int64, from Offset) {
 	switch {
 	case b.deep != nil && b.deep.dues != nil:
 		if deadline != 0 {
 			b.deep.dues.push(due{at: deadline, from: from})
 		}
-		if len(b.deep.dues) > 2*len(b.runs)+dueFloor { // most are of runs that are gone
+		if len(b.deep.dues) > 2*len(b.runs)+dueFloor { // most belong to dropped runs
 			b.deep.dues.build(b.runs)
 		}
 	case len(b.runs) >= dueFloor:
@@ -86,14 +87,14 @@ func (b *bucket) noteDue(deadline int64, from Offset) {
 	}
 }
 
-// overdue is whether a message of the bucket is known to be past its deadline.
+// overdue reports whether the message at off is known to be past its deadline.
 func (b *bucket) overdue(now int64, off Offset) bool {
 	d := b.runs[b.runs.find(off)].deadline
 	return d != 0 && d <= now
 }
 
-// overdueEnd is where the overdue messages end that begin at off. It spends one of left
-// for each run of them but the first.
+// overdueEnd returns the end of the overdue messages that begin at off. It spends one of
+// left for each run after the first.
 func (b *bucket) overdueEnd(now int64, off Offset, left *int) Offset {
 	i := b.runs.find(off)
 	end := b.runs.end(i, b.tail)
@@ -106,11 +107,11 @@ func (b *bucket) overdueEnd(now int64, off Offset, left *int) Offset {
 	return min(end, b.durable())
 }
 
-// stretch is the messages from ≤ o < to.
+// stretch is the range from ≤ o < to.
 type stretch struct{ from, to Offset }
 
-// popOverdue finds a run past its deadline, wherever it is in a deep queue, and does not
-// find it again.
+// popOverdue removes a run past its deadline from the heap of a deep bucket and returns it,
+// wherever it is in the bucket.
 func (b *bucket) popOverdue(now int64) (stretch, due, bool) {
 	h := &b.deep.dues
 	for len(*h) > 0 && (*h)[0].at <= now {
@@ -126,7 +127,7 @@ func (b *bucket) popOverdue(now int64) (stretch, due, bool) {
 	return stretch{}, due{}, false
 }
 
-// overdueRuns are the runs of a queue that is not deep that are past their deadline.
+// overdueRuns returns the runs past their deadline in a bucket without a heap.
 func (b *bucket) overdueRuns(now int64) []stretch {
 	var passed []stretch
 	for i, r := range b.runs {

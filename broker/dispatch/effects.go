@@ -91,7 +91,7 @@ const (
 	// DeleteBucket: Bucket, Name.
 	DeleteBucket
 	// DeleteMessages: Bucket, offsets Offset ≤ o < To. Each was written once and is
-	// deleted once, but one of which no record says that it is dead may be deleted
+	// deleted once, but a message without a record of its death may be deleted
 	// again after it.
 	DeleteMessages
 	// PutCursor: Group, Bucket, Cursor.

@@ -171,8 +171,8 @@ func (m *Machine) flushBucket(b *bucket) {
 	}
 }
 
-// enter gives a bucket its entry in the expiry index, if it needs one and has none. The
-// entry that the backlog has is too late for an idle bucket that was never served.
+// enter gives a bucket its entry in the expiry index, if it needs one and has none. An entry
+// made while the bucket had a backlog is too late for an idle bucket that was never served.
 func (m *Machine) enter(b *bucket, idle bool) {
 	ttl := m.Life(b.served || !idle)
 	if ttl == 0 || !idle && !m.cfg.ExpireBacklog {

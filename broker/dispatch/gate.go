@@ -28,7 +28,7 @@ func (m *Machine) setGate(now time.Time, g *group, t suspend.Target, closed bool
 		}
 	case t.Scope == suspend.Bucket || t.Scope == suspend.Row:
 		if !closed {
-			m.freed.push(freed{g, t}) // for the next Match: a row may have many buckets
+			m.freed.push(freed{g, t}) // the next Match looks at it: a row may have many buckets
 		}
 	default:
 		m.setWideGate(g, t, byHold, closed)

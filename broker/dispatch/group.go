@@ -46,7 +46,7 @@ type group struct {
 	// links are the names somebody subscribed to exactly, whether or not a bucket of
 	// that name exists.
 	links map[string]*link
-	// openings are the rows of which some buckets wait for others to take their turn.
+	// openings are the rows that offer only some of their waiting buckets.
 	openings
 	// eager are members with a set of their own who may find something there.
 	eager []*member

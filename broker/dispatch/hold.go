@@ -42,8 +42,8 @@ func (m *Machine) ExtendHold(now time.Time, id GroupID, h suspend.Hold) (suspend
 }
 
 // maxHolds bounds the holds of a group that workers may set by name: a name need not exist.
-// Those of buckets that have a message out are as many as there are such buckets, and an
-// operator is not refused.
+// Holds of buckets with a message in flight are bounded by the number of such buckets, and
+// an operator is not refused.
 const maxHolds = 1_000_000
 
 func (m *Machine) extend(now time.Time, g *group, h suspend.Hold) (suspend.Hold, error) {
@@ -68,7 +68,7 @@ func (m *Machine) LiftHold(now time.Time, id GroupID, t suspend.Target) (bool, e
 	return had, nil
 }
 
-// Hold is a group's hold of exactly this target.
+// Hold returns a group's hold of exactly this target.
 func (m *Machine) Hold(id GroupID, t suspend.Target) (suspend.Hold, bool) {
 	g := m.group(id)
 	if g == nil {

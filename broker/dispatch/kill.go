@@ -9,8 +9,8 @@ import (
 // kill settles messages [from, to) for every group and deletes them, but for those
 // that a group has out, and says why. It returns how many were waiting in some group.
 //
-// Their cursors need no record of it: the bucket keeps one of its dead. In memory
-// they are dead, see deadSet, and cursors step over them.
+// Their cursors need no record: the bucket records its dead messages, and in memory
+// cursors step over the messages in deadSet.
 func (m *Machine) kill(now time.Time, b *bucket, from, to Offset, inStore bool, why DiscardReason) int {
 	from, to = max(from, b.head()), min(to, b.durable())
 	n := 0
@@ -59,7 +59,7 @@ func (m *Machine) killQuiet(b *bucket, from, to Offset, inStore bool, why Discar
 		}
 	})
 	if n == 0 {
-		return 0 // they were dead before
+		return 0 // they were dead already
 	}
 	m.entomb(b, from, to)
 	for c := b.first; c != nil; c = c.sibling {
@@ -111,7 +111,7 @@ func (b *bucket) settledSomewhere(off Offset) (done, further bool) {
 	return done, further
 }
 
-// isSettled is whether every group is done with a message, if there is any group.
+// isSettled reports whether every group has settled a message; false without groups.
 func (b *bucket) isSettled(off Offset) bool {
 	for c := b.first; c != nil; c = c.sibling {
 		if c.stateAt(off) != settled {

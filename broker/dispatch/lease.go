@@ -29,7 +29,7 @@ type lease struct {
 	item deadline.Item[*lease] // armed until the lease ends
 	c    *cursor
 	off  Offset
-	// token is what a current handle shows: the same for the whole lease, unless ThenRetry
+	// token is the token of a current handle: the same for the whole lease, unless ThenRetry
 	// takes the lease away from its worker.
 	token     Token
 	attempt   uint32

@@ -85,17 +85,17 @@ func (m *Machine) ask(c *cursor, off Offset) quota.Ask {
 	return a
 }
 
-// maxCosts bounds the costs of recovered messages that are remembered.
+// maxCosts bounds the remembered costs of recovered messages.
 const maxCosts = 1 << 16
 
-// readCost is what the store says of a message.
+// readCost is the cost of a message as read from the store.
 type readCost struct {
 	off  Offset
 	cost MessageCost
 }
 
-// costAt is what a message says of its cost. Its run knows, but of a message that was
-// recovered: that one is read, once while it is the next of its bucket.
+// costAt returns the cost that the message states. Its run has it; for a recovered message
+// it is read from the store, once while the message is the next of its bucket.
 func (m *Machine) costAt(b *bucket, off Offset) MessageCost {
 	if r := &b.runs[b.runs.find(off)]; r.requests > 0 {
 		return MessageCost{Requests: int64(r.requests), Input: int64(r.input), MaxOutput: int64(r.output), Bytes: int64(r.size)}
@@ -167,7 +167,7 @@ func (c *cursor) correct(client string, cost int64) {
 	c.g.set.Charge(&c.entry, cost)
 }
 
-// limitsDue looks at the limits whose instant has come, the groups by turns.
+// limitsDue checks the limits whose instant has come, taking the groups in turn.
 func (m *Machine) limitsDue(now time.Time) {
 	for i := range m.groups {
 		g := m.groups[(m.firstGroup+i)%len(m.groups)]

@@ -1,15 +1,14 @@
 package dispatch
 
-// What counts is what lives: of the messages that a bucket retains, those that some
-// group has not settled. A dead one takes its place between head and tail until the
-// head passes it, and nothing else.
+// Only live messages count: the retained messages that some group has not settled. A dead
+// message only keeps its offset until the head passes it.
 
-// isDead is whether a retained message is settled in every group and deleted.
+// isDead reports whether a retained message is settled in every group and deleted.
 func (b *bucket) isDead(off Offset) bool {
 	return b.live < b.retained && b.deep != nil && b.deep.dead.has(off)
 }
 
-// deadEnd is the first offset from off on, and at most limit, that is not dead.
+// deadEnd returns the first offset in [off, limit) that is not dead, or limit.
 func (b *bucket) deadEnd(off, limit Offset) Offset {
 	if b.live == b.retained || b.deep == nil {
 		return min(off, limit)
@@ -17,7 +16,7 @@ func (b *bucket) deadEnd(off, limit Offset) Offset {
 	return b.deep.dead.end(off, limit)
 }
 
-// liveBetween counts the live messages from ≤ o < to. It takes two pages of the dead,
+// liveBetween counts the live messages from ≤ o < to. It costs two pages of the dead set,
 // and an addition for each page between them.
 func (b *bucket) liveBetween(from, to Offset) int {
 	from, to = max(from, b.head()), min(to, b.tail)
@@ -31,7 +30,7 @@ func (b *bucket) liveBetween(from, to Offset) int {
 	return n
 }
 
-// eachLive calls f for each stretch of equal live messages in [from, to).
+// eachLive calls f for each range of equal live messages in [from, to).
 func (b *bucket) eachLive(from, to Offset, f func(from, to Offset, size uint32)) {
 	from, to = max(from, b.head()), min(to, b.tail)
 	if from >= to {
@@ -50,7 +49,7 @@ func (b *bucket) eachLive(from, to Offset, f func(from, to Offset, size uint32))
 	}
 }
 
-// entomb notes that [from, to), uncounted before, is dead.
+// entomb marks [from, to) as dead. REQUIRES: the messages are not counted as dead yet.
 func (m *Machine) entomb(b *bucket, from, to Offset) {
 	if from >= to {
 		return
@@ -62,13 +61,13 @@ func (m *Machine) entomb(b *bucket, from, to Offset) {
 	m.changed(b)
 }
 
-// dies deletes [from, to), which every group is done with, and notes that it is dead.
+// dies deletes [from, to), which every group has settled, and marks the range as dead.
 func (m *Machine) dies(b *bucket, from, to Offset) {
 	b.eachLive(from, to, func(from, to Offset, size uint32) { m.forget(b, from, to, size) })
 	m.entomb(b, from, to)
 }
 
-// buryDone lets those die that every group is done with and that are above the head:
+// buryDone marks the messages above the head that every group has settled as dead. It is
 // for events that do not settle one message at a time. O(windows).
 func (m *Machine) buryDone(b *bucket) {
 	for c := b.first; c != nil; c = c.sibling {
@@ -80,7 +79,7 @@ func (m *Machine) buryDone(b *bucket) {
 	}
 }
 
-// trimDead forgets the dead below the head. Their records go with the bucket's.
+// trimDead drops the dead messages below the head. Their records are deleted with the bucket's.
 func (m *Machine) trimDead(b *bucket) {
 	d := b.deep
 	if d == nil {
@@ -98,7 +97,7 @@ func (m *Machine) trimDead(b *bucket) {
 	}
 }
 
-// shallow gives back what a bucket that goes had of it.
+// shallow releases the deep state of a bucket that is removed.
 func (m *Machine) shallow(b *bucket) {
 	if d := b.deep; d != nil {
 		d.dead.trim(Offset((d.dead.first+uint64(len(d.dead.pages)))<<pageBits), &m.pool)
@@ -106,15 +105,15 @@ func (m *Machine) shallow(b *bucket) {
 	}
 }
 
-// DeadState is the record of a page of a bucket: which of pageSize messages from Start
-// on are dead. It exists from the first of them until the head has passed the last.
+// DeadState is the record of a page of a bucket: the dead messages among pageSize messages
+// from Start on. It exists from the first death until the head has passed the page.
 type DeadState struct {
 	Bucket BucketID
 	Start  Offset
 	Page   DeadPage
 }
 
-// flushDead writes the pages that changed and removes those that have left.
+// flushDead writes the changed pages and deletes the records of dropped ones.
 func (m *Machine) flushDead(b *bucket) {
 	if b.deep == nil {
 		return
@@ -126,12 +125,12 @@ func (m *Machine) flushDead(b *bucket) {
 	for _, number := range s.dirty {
 		p := s.page(Offset(number << pageBits))
 		if p == nil {
-			continue // it has left, with its record if it had one
+			continue // dropped meanwhile, with its record
 		}
 		p.dirty = false
 		start := Offset(number << pageBits)
 		if from := max(start, b.head()); p.n == 0 || s.count(from, start+pageSize) == 0 {
-			continue // all of them are below the head, where no bit means anything
+			continue // wholly below the head, where bits have no meaning
 		}
 		p.recorded = true
 		m.write(Write{Op: PutDead, Bucket: b.id, Dead: put(&m.out.dead, DeadState{Bucket: b.id, Start: start, Page: *p.words()})})
@@ -140,7 +139,7 @@ func (m *Machine) flushDead(b *bucket) {
 	m.trimDead(b)
 }
 
-// deleteDead removes the records of a bucket that is deleted.
+// deleteDead deletes the records of a bucket that is deleted.
 func (m *Machine) deleteDead(b *bucket) {
 	if b.deep == nil {
 		return
@@ -156,8 +155,8 @@ func (m *Machine) deleteDead(b *bucket) {
 	}
 }
 
-// RestoreDead brings back a page of the dead. A record that fits nothing is deleted.
-// REQUIRES: its bucket was restored, and no cursor of it.
+// RestoreDead restores a page of dead messages. A record without a matching bucket or range
+// is deleted. REQUIRES: its bucket was restored, and no cursor of it.
 func (m *Machine) RestoreDead(s DeadState) {
 	b := m.byID[s.Bucket]
 	if b == nil || b.retained == 0 || s.Start+pageSize <= b.head() || s.Start >= b.tail {
@@ -170,5 +169,5 @@ func (m *Machine) RestoreDead(s DeadState) {
 	n := b.deep.dead.restore(uint64(s.Start)>>pageBits, &s.Page, b.head(), b.tail, &m.pool)
 	b.live -= uint32(n)
 	m.messages -= int64(n)
-	b.runs[0].size = b.average() // of those that live
+	b.runs[0].size = b.average() // mean size of the live messages
 }

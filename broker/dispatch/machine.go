@@ -35,7 +35,7 @@ type Machine struct {
 	all []*bucket
 	// buckets counts the records on disk, resident or not.
 	buckets int
-	// users counts the same by user.
+	// users counts the buckets by user.
 	users userCounts
 	// messages and bytes are sums over the resident buckets.
 	messages, bytes int64
@@ -65,13 +65,13 @@ type Machine struct {
 	// doc is the policy in force. signals are the load signals, for groups to come.
 	doc     *policy.Document
 	signals map[signalKey]signal.Signal
-	// signalsFull is how many of them there may be before those that are over are dropped.
+	// signalsFull is the number of signals at which expired signals are dropped.
 	signalsFull int
 	// signalsAt is when the last of them came.
 	signalsAt time.Time
-	// costs are of recovered messages, the last that was read of each bucket.
+	// costs are the costs of recovered messages, the latest read for each bucket.
 	costs    map[BucketID]readCost
-	maxHolds int // see the constant; tests lower it
+	maxHolds int // see maxHolds; tests lower it
 	// review is how many of all, from the first on, are still to be brought in line
 	// with the policy; reviewAt is when that began.
 	review   int
@@ -94,14 +94,13 @@ type Machine struct {
 	// out collects effects; spare is what the last Take handed out.
 	out, spare *buffer
 
-	// left is what is left of this turn's shares.
+	// shares are the shares of each turn, left their unused rest in this turn.
 	shares, left shares
-	// unfinished: the last Match left buckets that may go, or gates that may open, to the
-	// next one.
+	// unfinished: the last Match left ready buckets or opening gates to the next Match.
 	unfinished bool
 	// stalled: a bucket has more overdue messages than this turn may settle.
 	stalled bool
-	// firstGroup is the group whose limits the next Tick looks at first.
+	// firstGroup is the group whose limits the next Tick checks first.
 	firstGroup int
 
 	pool  pool
@@ -164,9 +163,9 @@ func (m *Machine) newBucketID() BucketID {
 	return id
 }
 
-// Tick lets happen what is due, but the end of polls: Match, which comes after it,
-// tries those once more. O(log n) for each thing that is due, of which it takes no more
-// than a turn's share: then NextWake is in the past and the next Tick goes on.
+// Tick applies the events that are due, except the ends of polls: Match, which follows,
+// tries those polls once more. O(log n) for each event, at most a turn's share of each
+// kind: beyond it NextWake is in the past and the next Tick continues.
 func (m *Machine) Tick(now time.Time) {
 	popDue(&m.living, now, &m.left.clients, func(c *client) { m.clientDue(now, c) })
 	for m.left.holds > 0 {
@@ -182,8 +181,7 @@ func (m *Machine) Tick(now time.Time) {
 	m.check(now)
 }
 
-// popDue calls f for what is due, the earliest first, while there is something left of
-// a share.
+// popDue calls f for the due items, the earliest first, while the share lasts.
 func popDue[T any](h *deadline.Heap[T], now time.Time, left *int, f func(T)) {
 	for *left > 0 {
 		it := h.PopDue(now)
@@ -216,9 +214,9 @@ func (m *Machine) NextWake() (time.Time, bool) {
 	return wake, found
 }
 
-// instant turns the wall clock into what the machine keeps; the zero time is 0. What 64
-// bits of nanoseconds cannot hold is the nearest instant that they can: without that the
-// year 3000 would be an instant of the past.
+// instant converts a wall clock time to the machine's nanoseconds; the zero time is 0. A
+// time beyond 64 bits becomes the nearest representable instant: otherwise the year 3000
+// would be an instant of the past.
 func instant(t time.Time) int64 {
 	switch {
 	case t.IsZero():
@@ -231,7 +229,7 @@ func instant(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// The ends of what 64 bits of nanoseconds hold: from 1677 to 2262.
+// Bounds of 64 bits of nanoseconds: from 1677 to 2262.
 var (
 	firstInstant = time.Unix(0, math.MinInt64)
 	lastInstant  = time.Unix(0, math.MaxInt64)

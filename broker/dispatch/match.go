@@ -11,7 +11,7 @@ import (
 
 // Match hands what is ready to those who wait, and then ends the polls whose time is
 // over. Groups in which nothing has changed are not looked at, and a poll is touched
-// only if it takes something: O(1) for each message, whatever waits. It looks at no more
+// only if it takes something: O(1) for each message, however many buckets wait. It tries no more
 // buckets than a turn's share; then NextWake is in the past, and the next Match goes on
 // with another group.
 func (m *Machine) Match(now time.Time) {
@@ -48,12 +48,12 @@ func (m *Machine) eager(mb *member) {
 	m.wake(mb.g)
 }
 
-// feed serves the group's exact clients, then its wildcard clients. Within each, who
-// waits longest takes first. It reports whether it was done: whether something was left
-// of the turn's looks.
+// feed serves the group's exact clients, then its wildcard clients. Within each, the
+// client that waits longest takes first. It reports whether it finished within the turn's
+// looks.
 func (m *Machine) feed(now time.Time, g *group) bool {
 	if g.ledger.Pending() {
-		return false // a new policy may have closed units that nothing was asked about yet
+		return false // a new policy may have closed units that were not checked yet
 	}
 	n := len(g.eager)
 	for i := range n {
@@ -74,7 +74,7 @@ func (m *Machine) feed(now time.Time, g *group) bool {
 	return !m.stalled && (m.left.looks > 0 || g.waiting.head == nil || g.set.Ready() == 0)
 }
 
-// dropEager drops the first n of those that were eager.
+// dropEager drops the first n of the group's eager members.
 func (g *group) dropEager(n int) {
 	kept := copy(g.eager, g.eager[n:])
 	clear(g.eager[kept:])
@@ -132,7 +132,7 @@ func (m *Machine) fill(now time.Time, w *Waiter, set *readyset.Set[*cursor]) boo
 // here, and so are deadlines: rows and deadlines would otherwise need an index each.
 // If there is nothing, the bucket is where it belongs.
 //
-// A bucket with more overdue messages than a turn may settle gives its turn to others.
+// A bucket with more overdue messages than a turn may settle passes its turn to another bucket.
 func (m *Machine) choose(now time.Time, c *cursor, set *readyset.Set[*cursor], e *readyset.Entry[*cursor]) (Offset, quota.Ask, bool) {
 	if target, closed := c.narrow(now); closed {
 		c.kept(target, aGate)

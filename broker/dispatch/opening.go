@@ -11,28 +11,28 @@ import (
 	"github.com/penstockmq/penstock/suspend"
 )
 
-// A row that opens lets as many of its buckets into the rings as its limits have room
-// for, in the order in which they came to its gate. If all of them came, the first would
-// take the room and the others would come to their turns only to be parked again: a user
-// with 10,000 buckets would cost the loop 10,000 looks for each message.
+// A row that opens puts only as many of its buckets into the rings as its limits have room
+// for, in the order in which they came to its gate. If all came, the first would use up the
+// room and each other bucket would be parked again at its turn: a user with 10,000 buckets
+// would cost the loop 10,000 looks for each message.
 //
-// So a row has an opening while some of its buckets wait behind others that were
-// offered. When one of these leaves its ring, whatever the reason, the next is offered,
-// if the row is still open. An offered bucket that cannot go, because its column or
-// level is closed, takes no room: else it would keep back buckets of other columns. And
-// where clients subscribe to single names, all are let in, as the next poll may be for
+// So a row has an opening while some of its buckets wait behind offered ones. When an
+// offered bucket leaves its ring, for any reason, the next bucket is offered if the row is
+// still open. An offered bucket that cannot be served, because its column or level is
+// closed, takes no room: otherwise it would keep back buckets of other columns. Where
+// clients subscribe to single names, all buckets are offered, as the next poll may be for
 // any of them.
 
-// opening is a row of which some buckets are offered.
+// opening is a row with some of its buckets offered.
 type opening struct {
 	target suspend.Target
-	// ready is how many of those offered are still in their rings and may go.
+	// ready is the number of offered buckets that are still in their rings and may be served.
 	ready int
 	// queued: it is in openings.again.
 	queued bool
 }
 
-// offer is a bucket that was offered.
+// offer is an offered bucket.
 type offer struct {
 	of *opening
 	// units are its column and level, in the units' lists of offers.
@@ -40,24 +40,24 @@ type offer struct {
 	at    [2]*list.Element
 }
 
-// openings are those of a group. The zero value is ready.
+// openings are the openings of a group. The zero value is ready for use.
 type openings struct {
 	open   map[suspend.Target]*opening
 	offers map[*cursor]*offer
-	// units are the offered buckets of a column or level, to be found when it closes.
+	// units are the offered buckets by column and by level, for a column or level that closes.
 	units map[suspend.Target]*list.List
-	// again are rows of which the next bucket may be offered.
+	// again are the rows that may offer their next bucket.
 	again []*opening
 }
 
-// opens is whether something is to come that has the row looked at again.
+// opens reports whether a coming event makes the machine look at the row again.
 func (s *openings) opens(t suspend.Target) bool {
 	o := s.open[t]
 	return o != nil && (o.ready > 0 || o.queued)
 }
 
-// roomier has the next bucket of a row offered, if some wait behind others: there may be
-// room for more of them.
+// roomier lets a row offer its next bucket, if some wait behind offered ones: the row may
+// have more room now.
 func (s *openings) roomier(user string) {
 	if len(s.open) == 0 {
 		return
@@ -74,7 +74,7 @@ func (s *openings) lookAgain(o *opening) {
 	}
 }
 
-// recall takes note that a bucket leaves its ring, or cannot go any more.
+// recall updates the opening when an offered bucket leaves its ring or cannot be served any more.
 func (s *openings) recall(c *cursor) {
 	if len(s.offers) == 0 {
 		return
@@ -95,22 +95,22 @@ func (s *openings) recall(c *cursor) {
 	s.lookAgain(x.of)
 }
 
-// recallUnit does so for all buckets of a column or level that closes.
+// recallUnit recalls all offered buckets of a column or level that closes.
 func (s *openings) recallUnit(t suspend.Target) {
 	for l := s.units[t]; l != nil && l.Len() > 0; {
 		s.recall(l.Front().Value.(*cursor))
 	}
 }
 
-// openAll has all buckets offered that wait behind others.
+// openAll offers all buckets that wait behind offered ones.
 func (s *openings) openAll() {
 	for _, o := range slices.SortedFunc(maps.Values(s.open), func(a, b *opening) int { return cmp.Compare(a.target.Name, b.target.Name) }) {
 		s.lookAgain(o)
 	}
 }
 
-// note has a bucket that was let into the rings take room of its row, unless its column
-// or level is closed.
+// note counts an offered bucket against the room of its row, unless its column or level is
+// closed.
 func (g *group) note(o *opening, c *cursor) {
 	x := &offer{of: o, units: [2]suspend.Target{{Scope: suspend.Column, Name: c.b.cell.Model}, levelTarget(c.b.level)}}
 	if g.shut[x.units[0]] != 0 || g.shut[x.units[1]] != 0 {
@@ -131,7 +131,7 @@ func (g *group) note(o *opening, c *cursor) {
 	o.ready++
 }
 
-// room is how many buckets of a narrow gate may be offered at once.
+// room returns how many buckets of a gate with little room may be offered at once.
 func (g *group) room(now time.Time, t suspend.Target) int {
 	if t.Scope != suspend.Row || len(g.links) > 0 {
 		return math.MaxInt
@@ -139,11 +139,10 @@ func (g *group) room(now time.Time, t suspend.Target) int {
 	return g.ledger.Room(now, t)
 }
 
-// openNarrow lets those go that wait for a narrow gate, as far as there is room, and
-// reports whether it was done: whether something was left of the turn's share. Some
-// may find another gate closed. Of those offered, one that lost its turn is to be first,
-// and the one that lost it longest ago the first of them, so it is resumed last, see
-// readyset.
+// openNarrow offers the buckets that wait for a gate with little room, as far as the room
+// goes, and reports whether it finished within the turn's share. Some buckets may meet
+// another closed gate. Among the offered, a bucket that lost its turn goes first, the one
+// that lost it longest ago before the others, so it is resumed last, see readyset.
 func (m *Machine) openNarrow(now time.Time, g *group, t suspend.Target) bool {
 	lost, done := m.lost[:0], true
 	o, room := g.open[t], g.room(now, t)
@@ -198,8 +197,8 @@ func (g *group) newOpening(t suspend.Target) *opening {
 	return o
 }
 
-// openFreed has what waited for something that ended look again, as far as something
-// is left of the turn's share. What is left of a gate comes after the others.
+// openFreed reviews the buckets that waited for a freed gate, as far as the turn's share
+// goes. The rest of a gate comes after the other gates.
 func (m *Machine) openFreed(now time.Time) {
 	for _, g := range m.groups {
 		for _, o := range g.again {
@@ -218,7 +217,7 @@ func (m *Machine) openFreed(now time.Time) {
 	}
 }
 
-// reopen makes the ready matrix agree with what the ledger now says of a target.
+// reopen makes the ready matrix agree with the ledger's state of a target.
 func (m *Machine) reopen(now time.Time, g *group, t suspend.Target) {
 	if t.Scope > suspend.Row {
 		m.lookWide(now, g, t)
@@ -232,7 +231,7 @@ func levelTarget(level uint8) suspend.Target {
 	return suspend.Target{Scope: suspend.Level, Name: string(rune('0' + level))}
 }
 
-// freedQueue is gates to be looked at, the oldest first.
+// freedQueue holds the gates to be reviewed, the oldest first.
 type freedQueue struct {
 	list []freed
 	head int
@@ -258,7 +257,7 @@ func (q *freedQueue) pop() freed {
 	return f
 }
 
-// drop takes a group out that is gone.
+// drop removes the gates of a removed group.
 func (q *freedQueue) drop(g *group) {
 	q.list = slices.DeleteFunc(q.list[q.head:], func(f freed) bool { return f.group == g })
 	q.head = 0

@@ -52,8 +52,8 @@ func (m *Machine) Settle(now time.Time, h Handle, learned quota.Settlement, t Th
 			return ErrStaleHandle
 		}
 		m.free(now, l, learned)
-		// The worker has given the message up: a renewal of its that arrives late must not
-		// delay the next attempt.
+		// The worker has given the message up: a late renewal by it must not delay the next
+		// attempt.
 		l.token = m.newToken()
 		m.changeInvisible(now, l, t.d)
 		return nil
@@ -66,7 +66,7 @@ func (m *Machine) Settle(now time.Time, h Handle, learned quota.Settlement, t Th
 		return ErrStaleHandle
 	case current, lapsed:
 		if serves(learned) {
-			c.b.served = true // written when the bucket is, at the latest when it becomes idle
+			c.b.served = true // written with the bucket's record, at the latest when the bucket becomes idle
 		}
 		m.settle(now, c, h.Offset, learned)
 	case done:
@@ -111,10 +111,10 @@ func (m *Machine) thenReject(now time.Time, h Handle, learned quota.Settlement, 
 	return nil
 }
 
-// changeInvisible moves the end of a lease and keeps its token. A new token for each
-// change was rejected: a client that lost the reply would hold a stale handle for a lease
-// that runs, and the message would be delivered a second time beside it. The token
-// changes with the delivery, which is all that fencing needs.
+// changeInvisible moves the end of a lease and keeps its token. A new token for each change
+// was rejected: a client that lost the reply would hold a stale handle for a running lease,
+// and the message would be delivered a second time. Fencing only needs a new token for each
+// delivery.
 func (m *Machine) changeInvisible(now time.Time, l *lease, d time.Duration) {
 	l.autoRenew = false
 	m.leases.Set(&l.item, now.Add(max(0, d)))

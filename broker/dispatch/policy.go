@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// signalsFloor is how many signals may be kept that are over.
+	// signalsFloor is the number of signals below which expired signals are kept.
 	signalsFloor = 64
 	// maxLevel is the least important level.
 	maxLevel = 3
@@ -25,7 +25,7 @@ type signalKey struct {
 
 // SetPolicy puts a policy in force, for what is queued too. Columns, levels and the
 // whole follow with the next Tick. The resident buckets are reviewed by the Ticks from
-// then on, some hundreds by each: NextWake is in the past until all are.
+// then on, some hundreds by each: NextWake is in the past until all are reviewed.
 func (m *Machine) SetPolicy(now time.Time, doc *policy.Document) { m.ChangePolicy(now, doc, nil, nil) }
 
 // ChangePolicy is SetPolicy for who has compared the document with the one before:
@@ -69,8 +69,8 @@ func (m *Machine) SetSignal(now time.Time, s signal.Signal) {
 	if m.signals == nil {
 		m.signals = map[signalKey]signal.Signal{}
 	}
-	// Only when there are twice as many as the last time: so each signal is looked at a
-	// few times in all, and not once for each that comes.
+	// The threshold doubles, so that each signal is examined a few times in all, and not once
+	// for each new signal.
 	if len(m.signals) >= m.signalsFull {
 		for k, old := range m.signals {
 			if old.Ended(now) {

@@ -10,7 +10,7 @@ import (
 type restoredHold struct {
 	group GroupID
 	hold  suspend.Hold
-	moved bool // its record is to be written anew
+	moved bool // its record has to be rewritten
 }
 
 type restoredAccount struct {
@@ -18,7 +18,7 @@ type restoredAccount struct {
 	record quota.Record
 }
 
-// CountBucket says that the store has the record of a bucket of the user.
+// CountBucket counts a bucket of the user whose record the store has.
 func (m *Machine) CountBucket(user string) {
 	m.buckets++
 	if m.cfg.MaxUserBuckets > 0 {
@@ -56,8 +56,7 @@ func (m *Machine) RestoreCursor(id GroupID, s CursorState) {
 	}
 }
 
-// RestoreLease brings back a message that is out; its lease ends when it would have, but
-// see startLeases.
+// RestoreLease restores a message in flight; its lease keeps its end, but see startLeases.
 // A record that fits nothing is deleted. A message that was out and has no record is
 // simply deliverable: nothing marks it as out but its lease.
 func (m *Machine) RestoreLease(s LeaseState) {
@@ -125,7 +124,7 @@ func (m *Machine) Start(now time.Time) {
 		for c := b.first; c != nil; c = c.sibling {
 			c.advance()
 		}
-		m.buryDone(b) // an earlier program kept them until the head came by
+		m.buryDone(b) // an earlier version kept them until the head passed
 		m.trim(now, b)
 		m.arrangeAll(now, b)
 	}

@@ -9,22 +9,21 @@ type run struct {
 	deadline int64
 	// size of each of them.
 	size uint32
-	// requests, input and output are what each of them counts for, see MessageCost, but
-	// that requests is never 0: then it is not known.
+	// requests, input and output are the cost of each message, see MessageCost. requests 0
+	// means that the cost is unknown.
 	requests, input, output uint32
 }
 
 // runs describes the retained messages of a bucket, in order. A queue of equal
-// messages is one run, so is what was recovered from disk. Which of them are dead is
-// not their business, see deadSet: so runs are only ever added at the tail and dropped
+// messages is one run, and so are all recovered messages. Dead messages are kept
+// in deadSet instead, so runs are only ever added at the tail and dropped
 // at the head.
 //
 // Invariant: if the bucket retains anything, the first run starts at its head and the
 // starts ascend, all below its tail.
 type runs []run
 
-// push describes a message, or some, that follow at off, and reports whether that
-// took another run.
+// push adds the messages of next at off, and reports whether that took another run.
 func (r *runs) push(off Offset, next run) bool {
 	if n := len(*r); n > 0 {
 		if last := &(*r)[n-1]; last.alike(&next) {
@@ -36,7 +35,7 @@ func (r *runs) push(off Offset, next run) bool {
 	return true
 }
 
-// alike is whether the messages of two runs have all in common.
+// alike reports whether the messages of two runs are equal in every field.
 func (r *run) alike(o *run) bool {
 	return r.deadline == o.deadline && r.size == o.size && r.requests == o.requests && r.input == o.input && r.output == o.output
 }
@@ -58,12 +57,12 @@ func (r runs) end(i int, tail Offset) Offset {
 	return tail
 }
 
-// popTo forgets what is below head.
+// popTo drops the runs below head.
 func (r *runs) popTo(head, tail Offset) {
 	if len(*r) == 0 {
 		return
 	}
-	if head >= tail { // the last one's memory is kept for the next message
+	if head >= tail { // the last run's memory is kept for the next message
 		*r = (*r)[len(*r)-1:][:0]
 		return
 	}

@@ -49,8 +49,8 @@ func (m *Machine) find(h Handle) (*cursor, standing) {
 	}
 }
 
-// issued is whether a token can have been given out, by this run of the machine or one
-// before. Of a message that is queued or came back there is no lease to compare with.
+// issued reports whether this process or an earlier one can have issued a token. A queued
+// message has no lease to compare with.
 func (m *Machine) issued(t Token) bool {
 	return t != 0 && t <= Token(m.cfg.Epoch)<<tokenBits|m.leased
 }
@@ -77,7 +77,7 @@ func (m *Machine) settle(now time.Time, c *cursor, off Offset, learned quota.Set
 	m.out.Counters.Settled++
 	c.advance()
 	m.trim(now, c.b)
-	if off >= c.b.head() && c.b.isSettled(off) { // one below it is still needed; it is not
+	if off >= c.b.head() && c.b.isSettled(off) { // a lower message is still needed; this one is not
 		m.dies(c.b, off, off+1)
 	}
 	m.arrange(now, c)

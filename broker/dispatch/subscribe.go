@@ -190,7 +190,7 @@ func (m *Machine) addName(mb *member, name string) {
 		l = &link{name: name}
 		mb.g.links[name] = l
 		if len(mb.g.links) == 1 {
-			mb.g.openAll() // from now on not every reader reads every bucket
+			mb.g.openAll() // from now on some readers read only some buckets
 		}
 		if b := m.byName[name]; b != nil {
 			c := b.cursor(mb.g.cfg.ID)

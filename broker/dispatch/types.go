@@ -64,8 +64,8 @@ type TopicConfig struct {
 	MaxBuckets int
 	// MaxUserBuckets bounds those of one user, see userCounts.
 	MaxUserBuckets int
-	// UnservedTTL is how long an idle bucket lives none of whose messages was served, if
-	// that is shorter than TTL. 0: as long as any.
+	// UnservedTTL is the TTL of an idle bucket none of whose messages was served, if it is
+	// shorter than TTL. 0: TTL applies.
 	UnservedTTL time.Duration
 	// MaxWaiters bounds the parked polls of all groups.
 	MaxWaiters int
@@ -76,9 +76,9 @@ type TopicConfig struct {
 	NextBucket uint64
 	// Epoch is a number that no earlier run of the machine had. 24 bits are used.
 	Epoch uint32
-	// CostOf says what a message counts for whose MessageMeta did not, or that was
-	// recovered. It is asked when the message is about to go, and only if a limit or
-	// fairness counts anything but requests. nil: each message is one request.
+	// CostOf returns the cost of a message whose MessageMeta had none, or that was recovered.
+	// It is called when the message is about to be delivered, and only if a limit or fairness
+	// counts more than requests. nil: each message costs one request.
 	CostOf func(BucketID, Offset) MessageCost
 }
 
@@ -138,7 +138,7 @@ type BucketState struct {
 	// Expiry is the instant of the bucket's one entry in the expiry index, in whole
 	// seconds; zero when it has none.
 	Expiry time.Time
-	// Served is whether one of its messages was ever served.
+	// Served reports whether one of its messages was ever served.
 	Served bool
 }
 
@@ -241,8 +241,8 @@ type MessageMeta struct {
 	// Deadline is the instant from which the message is not delivered any more; zero
 	// for none.
 	Deadline time.Time
-	// Cost is what it says of its cost. With Requests 0 that is asked of CostOf when the
-	// message is about to go; else Bytes is Size.
+	// Cost is the cost that the message states. With Requests 0, CostOf is called when the
+	// message is about to be delivered; otherwise Bytes is Size.
 	Cost MessageCost
 }
 

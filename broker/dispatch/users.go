@@ -10,12 +10,12 @@ import (
 // userSlots is the length of a row of userCounts; a power of two.
 const userSlots = 1 << 18
 
-// userCounts counts the buckets of each user, in 2 MiB whatever their number: an idle
-// bucket costs no memory, and a map of all users would be one. It is a count-min sketch
-// (Cormode and Muthukrishnan, 2005): a user has a slot in each of two rows, shares it with
-// whichever users fall into it, and the smaller of the two is its count. So a count is
-// never too low. It is too high by about the number of buckets over userSlots: 4 with a
-// million buckets, 40 with ten.
+// userCounts counts the buckets of each user in a fixed 2 MiB: an idle bucket costs no
+// memory, and a map of all users would. It is a count-min sketch (Cormode and
+// Muthukrishnan, 2005): a user has a slot in each of two rows and shares it with the other
+// users that hash to it; the smaller slot is its count. So a count is never too low. It is
+// too high by about the number of buckets over userSlots: 4 with a million buckets, 40 with
+// ten million.
 type userCounts struct {
 	seed maphash.Seed
 	rows *[2][userSlots]uint32 // nil before the first bucket
@@ -43,16 +43,16 @@ func (u *userCounts) created(user string) {
 	*b++
 }
 
-// deleted REQUIRES: created was called for the bucket.
+// deleted uncounts a bucket. REQUIRES: created was called for the bucket.
 func (u *userCounts) deleted(user string) {
 	a, b := u.slots(user)
 	*a--
 	*b--
 }
 
-// Life is how long a bucket lives once it is idle; 0 is for ever. One of which no message
-// was served lives shorter: else each new model name that a caller makes up would take a
-// place among MaxBuckets for all of TTL.
+// Life returns the TTL of an idle bucket; 0 is forever. A bucket without a served message
+// lives shorter: otherwise each model name that a caller makes up would take one of
+// MaxBuckets places for the whole TTL.
 func (m *Machine) Life(served bool) time.Duration {
 	ttl := m.cfg.TTL
 	if short := m.cfg.UnservedTTL; !served && short > 0 && (ttl == 0 || short < ttl) {
@@ -61,8 +61,8 @@ func (m *Machine) Life(served bool) time.Duration {
 	return ttl
 }
 
-// serves is whether an ack says that the message was served. A worker that says nothing
-// is believed; one that says that nothing was used had a request that no model took.
+// serves reports whether an ack proves that the message was served. An ack without usage is
+// taken as served; an ack with zero usage belongs to a request that no model took.
 func serves(learned quota.Settlement) bool {
 	return learned.Outcome == quota.Unknown || learned.Outcome == quota.Used && learned.Tokens != 0
 }
