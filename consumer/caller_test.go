@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
@@ -83,5 +84,39 @@ func TestNoSecondCallForACallerThatHasBytes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// NATS loses the gateway for longer than the pool believes in it, and the gateway lives on: its caller is told to try again.
+func TestACallerHearsOfItsRequestThatWasDroppedWithoutItsGateway(t *testing.T) {
+	nc, b := natsServer(t, ""), newMemory(4)
+	s := newStub(t, func(w http.ResponseWriter, _ *http.Request, _ string) { fmt.Fprint(w, `{"choices": []}`) })
+	pool, err := New(Options{Consumer: b, Downstream: upstream(t, s), NATS: nc})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := reply.Request{ID: "r1", Path: reply.PathChatCompletions, Reply: "penstock.reply.away.r1", Deadline: time.Now().Add(time.Hour)}
+	b.put(t, lite.Cell{User: "alice", Model: "m"}, req, "hello")
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- pool.Run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	b.drained(t)
+	away, err := reply.NewInbox(nc, reply.InboxOptions{Gateway: "away"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer away.Close() //nolint:errcheck // the connection's end does as well
+	answer, err := away.Open("r1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Close()
+	f, err := answer.Next(t.Context())
+	if err != nil || f.Kind != reply.Error || f.Failure.Code != reply.CodeGatewayAway {
+		t.Errorf("the caller gets %+v, %v", f, err)
+	}
+	if n := s.count("hello"); n != 0 {
+		t.Errorf("%d calls of the model", n)
 	}
 }

@@ -216,7 +216,10 @@ func (j *job) askCaller() (mq.Verdict, bool) {
 	switch state := j.p.callers.Ask(ctx, j.req.Reply, patience); {
 	case ctx.Err() != nil:
 		return j.interrupted(context.Cause(ctx)), false
-	case state == reply.CallerGone:
+	case state == reply.CallerGone, state == reply.CallerAbsent:
+		if state == reply.CallerAbsent {
+			j.p.callers.Drop(j.req, j.m.Attempt) // NATS may be wrong
+		}
 		j.p.opts.Metrics.Cancelled.Add(1)
 		return mq.Ack(), false
 	case state == reply.CallerBegun:

@@ -86,6 +86,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	stopping, stop := context.WithCancel(ctx)
 	p.stopping = stopping
 	var sweeper sync.WaitGroup
+	if p.callers != nil {
+		sweeper.Go(func() { p.callers.Run(stopping) })
+	}
 	sweeper.Go(func() { p.limiter.sweep(stopping) })
 	sweeper.Go(func() { p.shares.sweep(stopping) })
 	defer sweeper.Wait()

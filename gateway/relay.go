@@ -39,6 +39,9 @@ type relay struct {
 // and the caller must not see a difference.
 const codeDeadline = "deadline_exceeded"
 
+// awayRetry is when a caller is asked to come back whose gateway was cut off from the pools, and is not any more.
+const awayRetry = time.Second
+
 // run returns nil when the whole answer was written; else why not, and the caller of run tells the caller of the gateway.
 //
 // The deadline bounds the wait for the answer's head, as it does in the pool: an answer that has begun is not cut.
@@ -83,8 +86,12 @@ func (r *relay) first(ctx context.Context) (reply.Frame, error) {
 			wait = ctx
 		case f.Kind == reply.Error:
 			r.started(f)
-			if f.Failure.Code == codeDeadline && f.Failure.Status == http.StatusGatewayTimeout {
+			switch {
+			case f.Failure.Code == codeDeadline && f.Failure.Status == http.StatusGatewayTimeout:
 				return reply.Frame{}, errDeadline
+			case f.Failure.Code == reply.CodeGatewayAway && f.Failure.Status == http.StatusServiceUnavailable:
+				r.x.sent = false // the pool has settled it: there is nothing left to withdraw
+				return reply.Frame{}, after(errReplies, awayRetry, "%s", f.Failure.Message)
 			}
 			return reply.Frame{}, f.Failure
 		case f.Kind == reply.Head:

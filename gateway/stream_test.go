@@ -221,3 +221,15 @@ func TestPoolNoticesTheDeadlineFirst(t *testing.T) {
 	must(t, r.take().Fail(reply.Failure{Status: 504, Code: codeDeadline, Message: "late"}))
 	receive(t, got, "no answer").check(t, 504, "request_timeout")
 }
+
+// A pool that took this gateway for dead has dropped the request: its caller may try again at once.
+func TestACallerOfADroppedRequestMayTryAgain(t *testing.T) {
+	r := newRig(t, nil)
+	got := r.chat(chatBody)
+	must(t, r.take().Fail(reply.Failure{Status: 503, Code: reply.CodeGatewayAway, Message: "cut off"}))
+	a := receive(t, got, "no answer")
+	a.check(t, 503, "reply_unavailable")
+	if a.header.Get("Retry-After") == "" {
+		t.Errorf("no Retry-After in %v", a.header)
+	}
+}

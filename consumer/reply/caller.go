@@ -21,8 +21,11 @@ const (
 	CallerWaits
 	// CallerBegun: the caller has received bytes of an unfinished answer. A second answer would not fit the first.
 	CallerBegun
-	// CallerGone: the caller has left, its answer has ended, or its gateway has stopped.
+	// CallerGone: the caller has left, or its answer has ended.
 	CallerGone
+	// CallerAbsent: NATS has known no gateway of that name for a while. The gateway was killed, or NATS has lost it. A request
+	// that is not run for this reason is to be passed to Drop.
+	CallerAbsent
 )
 
 // The question is a NATS request on the reply subject of a message, with this frame; the answer is one of the words below.
@@ -40,7 +43,7 @@ const (
 	askTry = 250 * time.Millisecond
 	// askPause is the time between two questions.
 	askPause = 250 * time.Millisecond
-	// absentFor is the time for which NATS must report that a gateway has no subscription before its callers count as gone.
+	// absentFor is the time for which NATS must report that a gateway has no subscription before its callers count as absent.
 	// A gateway whose connection broke is back in a second or two.
 	absentFor = 5 * time.Second
 	// absentLapse is the time without a report after which the evidence of an absence is dropped.
@@ -56,6 +59,8 @@ type Callers struct {
 
 	mu     sync.Mutex // guards the following field
 	absent map[string]absence
+
+	missed missed
 }
 
 // absence is the evidence that a gateway does not run.
@@ -66,7 +71,7 @@ type absence struct {
 
 // NewCallers returns a Callers that asks over nc. The caller keeps nc open.
 func NewCallers(nc *nats.Conn) *Callers {
-	return &Callers{nc: nc, absent: make(map[string]absence)}
+	return &Callers{nc: nc, absent: make(map[string]absence), missed: missed{wake: make(chan struct{}, 1)}}
 }
 
 // Ask returns the state of the caller that waits on the reply subject of a request. Without an answer it asks again until
@@ -82,7 +87,7 @@ func (c *Callers) Ask(ctx context.Context, subject string, patience time.Duratio
 			return state
 		case errors.Is(err, nats.ErrNoResponders):
 			if c.isGone(gatewayOf(subject), now) {
-				return CallerGone
+				return CallerAbsent
 			}
 		case now.Sub(asked) >= patience:
 			return CallerUnknown

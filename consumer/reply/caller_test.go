@@ -112,7 +112,7 @@ func TestAGatewayIsGoneAfterAWhile(t *testing.T) {
 		t.Error("gone by evidence that has lapsed")
 	}
 	callers.absent["gw"] = absence{since: time.Now().Add(-absentFor), last: time.Now()}
-	if state := callers.Ask(t.Context(), "penstock.reply.gw.r", 0); state != CallerGone {
+	if state := callers.Ask(t.Context(), "penstock.reply.gw.r", 0); state != CallerAbsent {
 		t.Errorf("state %d of a caller without a gateway", state)
 	}
 }
@@ -181,5 +181,51 @@ func BenchmarkAskCaller(b *testing.B) {
 		if callers.Ask(b.Context(), inbox.Subject("r"), time.Minute) != CallerWaits {
 			b.Fatal("the caller is gone")
 		}
+	}
+}
+
+// NATS lost the gateway for longer than it takes to count as absent, and knew the pool all the time. The requests that were
+// dropped meanwhile have callers that wait: each gets an error, and none waits for its deadline.
+func TestCallersOfDroppedRequestsAreToldWhenTheirGatewayIsBack(t *testing.T) {
+	srv, nc := newNATS(t, ServerOptions{})
+	b := newInbox(t, nc, InboxOptions{})
+	waits, left := open(t, b, "waits"), open(t, b, "left")
+	callers := NewCallers(connect(t, srv))
+	must(t, b.sub.Unsubscribe(), nc.Flush())
+	callers.absent["gw"] = absence{since: time.Now().Add(-absentFor), last: time.Now()}
+	for _, id := range []string{"waits", "left"} {
+		if state := callers.Ask(t.Context(), b.Subject(id), 0); state != CallerAbsent {
+			t.Errorf("%s: state %d without the gateway", id, state)
+		}
+		callers.Drop(Request{Reply: b.Subject(id), Deadline: time.Now().Add(time.Hour)}, 2)
+	}
+	callers.Drop(Request{Reply: b.Subject("late"), Deadline: time.Now().Add(-time.Second)}, 1)
+	if n := callers.tellMissed(t.Context()); n != 2 {
+		t.Errorf("%d requests are remembered while the gateway is away, want the 2 whose deadline has not passed", n)
+	}
+	left.Close()
+	sub, err := nc.Subscribe(b.prefix+"*", b.deliver)
+	must(t, err, nc.Flush())
+	b.sub = sub
+	if n := callers.tellMissed(t.Context()); n != 1 {
+		t.Errorf("%d requests are remembered after the first round, want the one whose caller waits", n)
+	}
+	f, err := waits.Next(t.Context())
+	if err != nil || f.Kind != Error || f.Failure.Code != CodeGatewayAway || f.Failure.Status != 503 || !f.Begun.IsZero() {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if n := callers.tellMissed(t.Context()); n != 0 {
+		t.Errorf("%d requests are remembered after their callers were told", n)
+	}
+}
+
+func TestDroppedRequestsAreBounded(t *testing.T) {
+	_, nc := newNATS(t, ServerOptions{})
+	callers := NewCallers(nc)
+	for i := range missedMax + 10 {
+		callers.Drop(Request{Reply: fmt.Sprint("penstock.reply.gw.r", i)}, 1)
+	}
+	if n := len(callers.missed.drops); n != missedMax || callers.missed.drops[0].subject != "penstock.reply.gw.r10" {
+		t.Errorf("%d requests, the oldest is %s", n, callers.missed.drops[0].subject)
 	}
 }

@@ -87,6 +87,8 @@ const (
 	CodeReplyLost    = "reply_lost"       // a frame is missing
 	CodeReplyRestart = "reply_restarted"  // a second attempt began after bytes of the first
 	CodeReplySlow    = "reply_overflowed" // the reader was slower than its buffer allows
+	// CodeGatewayAway is of a request that no model was called for, since NATS knew no gateway that would take the answer.
+	CodeGatewayAway = "reply_unavailable"
 )
 
 // The wire form: one header that orders the frame, one with what is not body, and the body bytes as the payload.
