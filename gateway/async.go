@@ -75,10 +75,10 @@ func (x *exchange) async() error {
 	}
 	err := x.enqueue(ctx, reply.Request{Async: true, Stream: x.q.stream})
 	if err != nil {
-		x.c.refuse(err)
 		if x.sent { // its outcome is unknown
 			x.abandon(rec, err)
 		}
+		x.c.refuse(err) // last: a caller that has its answer may rely on it, and Close waits for what abandon began
 		return nil
 	}
 	if ctx.Err() != nil { // the caller has left without learning the id
@@ -88,9 +88,9 @@ func (x *exchange) async() error {
 		err = x.keep(rec)
 	}
 	if err != nil {
-		x.c.refuse(err)
 		x.leave()
 		x.abandon(rec, err)
+		x.c.refuse(err)
 		return nil
 	}
 	x.g.metrics.Async.Add(1)

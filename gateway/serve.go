@@ -90,12 +90,12 @@ func shutdown(srv *http.Server, d time.Duration, now <-chan struct{}) error {
 		return err
 	case <-now:
 	}
-	ctx, cancel = context.WithTimeout(ctx, lastWords)
-	defer cancel()
+	last, end := context.WithTimeout(ctx, lastWords)
+	defer end()
 	select {
 	case err := <-ended:
 		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	case <-last.Done():
+		return last.Err()
 	}
 }

@@ -55,6 +55,8 @@ const (
 type sharedWindows struct {
 	js     jetstream.JetStream
 	prefix string
+	// most bounds one grant in time: grantMax but in tests.
+	most time.Duration
 
 	mu     sync.Mutex // guards the following fields; not held while the stream is opened
 	stream jetstream.Stream
@@ -66,7 +68,7 @@ func newShared(nc *nats.Conn, topic string) (*sharedWindows, error) {
 	if err != nil {
 		return nil, fmt.Errorf("windows: %w", err)
 	}
-	return &sharedWindows{js: js, prefix: windowSubject + subjectToken(topic) + "."}, nil
+	return &sharedWindows{js: js, prefix: windowSubject + subjectToken(topic) + ".", most: grantMax}, nil
 }
 
 func (s *sharedWindows) subject(t suspend.Target) string {
@@ -90,7 +92,7 @@ type grant struct {
 
 // take takes a grant from the window w of target t.
 func (s *sharedWindows) take(ctx context.Context, now time.Time, t suspend.Target, w limit.FixedWindow) (grant, error) {
-	ctx, cancel := context.WithTimeout(ctx, grantMax)
+	ctx, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()
 	stream, err := s.open(ctx, now)
 	if err != nil {
