@@ -54,9 +54,9 @@ type Broker struct {
 	// steering is the policy and the signals in force; it has its own lock.
 	steering steering
 
-	// waiting are the bytes of sends on their way, see Options.MaxEventBytes.
+	// waiting is the size of sends not yet on disk, in bytes, see Options.MaxEventBytes.
 	waiting atomic.Int64
-	// space is nil when nobody watches the disk.
+	// space is nil when free space is not measured.
 	space *space
 
 	// redriving serialises Redrive.
@@ -72,12 +72,12 @@ type groupEntry struct {
 	cfg   GroupConfig
 }
 
-// Open is OpenContext without a bound.
+// Open is OpenContext without a limit on the opening of the store.
 func Open(opts Options) (*Broker, error) { return OpenContext(context.Background(), opts) }
 
 // OpenContext opens the data folder, reads its state and starts an owner loop for each
 // parent topic. The caller must Close the broker. opening bounds the opening of the store
-// only: when it is done first, the process should end.
+// only: when opening is done first, the process should end.
 func OpenContext(opening context.Context, opts Options) (*Broker, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -178,8 +178,8 @@ func (b *Broker) lookup(topic string) (*owner, bool) {
 	return o, ok
 }
 
-// topic finds the owner of a parent topic and, if that is allowed, creates it. It is for
-// sends and receives: a query creates nothing.
+// topic returns the owner of a parent topic, and creates the topic if that is allowed. It
+// is for sends and receives: a query creates nothing.
 func (b *Broker) topic(ctx context.Context, name string) (*owner, error) {
 	if o, ok := b.lookup(name); ok {
 		return o, nil
@@ -198,9 +198,9 @@ func (b *Broker) topic(ctx context.Context, name string) (*owner, error) {
 	return nil, fmt.Errorf("%w: %q", ErrTopicNotFound, name)
 }
 
-// route finds the owner and the group's id for a request about a group. It creates
-// neither: a group keeps every message that it has not read, so a query, a hold or a
-// settlement with a mistyped name must not make one.
+// route returns the owner and the group's id for a request about a group. It creates no
+// topic and no group: a group keeps every message that it has not read, so a query, a hold
+// or a settlement with a mistyped name must not create one.
 func (b *Broker) route(_ context.Context, topic, group string) (*owner, dispatch.GroupID, error) {
 	o, ok := b.lookup(topic)
 	if !ok {
@@ -216,9 +216,9 @@ func (b *Broker) route(_ context.Context, topic, group string) (*owner, dispatch
 	return o, g.id, nil
 }
 
-// enroll is route for a consumer that asks for messages: with AutoCreate it creates the
-// parent topic and the group. A group of the options that was removed for want of a
-// client comes back in any case.
+// enroll is route for a consumer that requests messages: with AutoCreate it creates the
+// parent topic and the group. A group from the options that was removed for want of a
+// client is always created again.
 func (b *Broker) enroll(ctx context.Context, topic, group string) (*owner, dispatch.GroupID, error) {
 	if _, err := b.topic(ctx, topic); err != nil {
 		return nil, 0, err
@@ -235,8 +235,8 @@ func (b *Broker) enroll(ctx context.Context, topic, group string) (*owner, dispa
 	return b.route(ctx, topic, group)
 }
 
-// planned are the settings with which the group would be created on demand; false if it
-// would not be.
+// planned returns the settings with which the group would be created on demand; false if
+// it would not be created.
 func (b *Broker) planned(topic, group string) (GroupConfig, bool) {
 	for _, c := range b.opts.Groups {
 		if c.Name == group {
@@ -259,8 +259,8 @@ func (b *Broker) group(name string) (groupEntry, error) {
 	return g, nil
 }
 
-// PlannedGroup returns the settings of a group that exists, or else those with which its
-// first receive would create it; false if that may not be.
+// PlannedGroup returns the settings of an existing group, or those with which its first
+// receive would create it; false if the group may not be created.
 func (b *Broker) PlannedGroup(topic, group string) (GroupConfig, bool) {
 	if cfg, ok := b.Group(group); ok {
 		return cfg, true

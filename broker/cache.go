@@ -35,14 +35,14 @@ type cached struct {
 	message *store.Message
 }
 
-// entryOverhead is what a cached message costs beside its text and body, roughly;
-// textOverhead the same for each key and property, of which a message may have thousands.
+// entryOverhead is the approximate memory of a cached message beside its text and body, in
+// bytes; textOverhead that of each key and property, of which a message may have thousands.
 const (
 	entryOverhead = 512
 	textOverhead  = 32
 )
 
-// sizeOf is what a cached message costs in memory.
+// sizeOf returns the memory of a cached message, in bytes.
 func sizeOf(m *store.Message) int64 {
 	n := entryOverhead + len(m.Body) + len(m.ID) + len(m.Tag) + len(m.BornHost) + len(m.TraceContext)
 	for _, k := range m.Keys {

@@ -2,47 +2,47 @@ package broker
 
 import "time"
 
-// Clock is where a broker reads the time, and the only place: its loops compare the two
-// parts of a Reading to notice that the wall clock was set, or that they did not run for
-// a while. It is called from several goroutines at once.
+// Clock is the only place where a broker reads the time. Owner loops compare the two parts
+// of a Reading to detect that the wall clock was set, or that the loop did not run for a
+// while. It is called from several goroutines at once.
 type Clock func() Reading
 
-// Reading is one look at the clock.
+// Reading is one reading of the clock.
 type Reading struct {
 	// Wall is the wall clock, without a monotonic part: instants in the machine are compared
 	// with instants read from disk.
 	Wall time.Time
-	// Mono grows with the time that passes, whatever becomes of the wall clock, from any origin.
+	// Mono grows steadily from any origin, also when the wall clock is set.
 	Mono time.Duration
 }
 
-// systemClock is the machine's clock.
+// systemClock returns the clock of the machine.
 func systemClock() Clock {
 	begin := time.Now()
 	return func() Reading { return Reading{Wall: wall(), Mono: time.Since(begin)} }
 }
 
 const (
-	// stepTolerance is how far the wall clock may be from where the monotonic clock expects
-	// it before that counts as a step. The system slews both alike.
+	// stepTolerance is the difference between wall clock and monotonic clock above which the
+	// wall clock counts as set. The operating system slews both alike.
 	stepTolerance = time.Second
-	// pauseTolerance is how long the loop may be between two looks at the clock before that
-	// counts as a pause. It looks every maxSleep.
+	// pauseTolerance is the time between two readings above which the loop counts as paused.
+	// The loop reads the clock every maxSleep.
 	pauseTolerance = 2 * maxSleep
-	// clockPeriod is how often a loop that writes notes the wall clock on disk.
+	// clockPeriod is the pause between two records of the wall clock while a loop writes.
 	clockPeriod = time.Second
 )
 
-// watch notices steps and pauses of one loop. The zero watch has not looked yet.
+// watch detects steps and pauses of one loop. The zero value has no reading yet.
 type watch struct {
-	// ref is the reading that steps are measured against, last the newest.
+	// ref is the reading against which steps are measured, last the newest.
 	ref, last Reading
-	// noted is the wall clock that was written to disk last.
+	// noted is the wall clock that was last written to disk.
 	noted time.Time
 }
 
-// look takes a reading and returns by how much the wall clock was set since the look
-// before, and how long the loop was away; 0 for neither.
+// look takes a reading and returns the step of the wall clock since the previous reading,
+// and for how long the loop was paused; 0 means none.
 func (w *watch) look(r Reading) (step, gap time.Duration) {
 	if w.ref.Wall.IsZero() {
 		w.ref, w.last = r, r
@@ -61,7 +61,7 @@ func (w *watch) look(r Reading) (step, gap time.Duration) {
 	return step, gap
 }
 
-// now looks at the clock for the loop, and tells the machine what it noticed. Only the
+// now reads the clock for the loop, and reports steps and pauses to the machine. Only the
 // loop may call it.
 func (o *owner) now() time.Time {
 	r := o.clock()
@@ -79,8 +79,8 @@ func (o *owner) now() time.Time {
 	return r.Wall
 }
 
-// noteClock writes the wall clock with a batch that is not empty, now and then, so that the
-// next start can see that it was set back meanwhile.
+// noteClock adds the wall clock to a non-empty batch once per clockPeriod, so that the
+// next start can detect that the clock was set back meanwhile.
 func (o *owner) noteClock(t *turn) {
 	if since := t.now.Sub(o.watch.noted); t.batch.Empty() || (since >= 0 && since < clockPeriod) {
 		return
@@ -89,8 +89,8 @@ func (o *owner) noteClock(t *turn) {
 	t.batch.PutClock(t.now)
 }
 
-// setBack returns by how much the wall clock was set back since the store was last written;
-// 0 if it was not, as far as that shows.
+// setBack returns by how much the wall clock was set back since the last write to the
+// store; 0 if no step back can be shown.
 func (b *Broker) setBack(now time.Time) (time.Duration, error) {
 	last, err := b.store.Clock()
 	if err != nil || last.IsZero() || last.Sub(now) < stepTolerance {

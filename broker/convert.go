@@ -166,8 +166,8 @@ func toStored(m *Message, stored, deadline time.Time) *store.Message {
 	return &store.Message{
 		ID: m.ID, Tag: m.Tag, Keys: m.Keys, Properties: store.PropertyList(m.Properties),
 		BodyEncoding: uint8(m.Encoding), BornHost: m.BornHost, TraceContext: m.TraceContext,
-		// A sender's clock may say anything, and RocketMQ takes it as it comes: a wrong
-		// birth time is no reason to refuse a message.
+		// A sender's clock may be wrong by any amount, and RocketMQ accepts every birth time: a
+		// wrong birth time is no reason to refuse a message.
 		Born: store.ClampTime(m.Born), Stored: stored, Deadline: deadline, Body: m.Body,
 	}
 }

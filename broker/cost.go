@@ -52,9 +52,9 @@ func moreImportant(a, b int8) int8 {
 	return min(a, b)
 }
 
-// costOf tells the machine what a recovered message counts for; of others it knows. It
-// runs in the loop, and only when a limit or fairness counts more than requests: one point
-// read then.
+// costOf returns the cost of a recovered message to the machine, which knows the cost of
+// all others. It runs in the loop and costs one point read, only when a limit or fairness
+// counts more than requests.
 func (o *owner) costOf(id dispatch.BucketID, off dispatch.Offset) dispatch.MessageCost {
 	if m := o.cache.get(messageKey{id, off}); m != nil {
 		return messageCost(m, len(m.Body))

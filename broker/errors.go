@@ -37,7 +37,7 @@ var (
 	ErrTooManyUserBuckets = errors.New("too many buckets of one user under the parent topic")
 	// ErrTooManyWaiters: the parent topic has its maximum of parked polls.
 	ErrTooManyWaiters = errors.New("too many waiting polls")
-	// ErrTooManyHolds: the group has as many suspends as workers may set by name.
+	// ErrTooManyHolds: the group has the maximum number of suspends that workers may set by name.
 	ErrTooManyHolds = errors.New("too many suspends in the group")
 	// ErrSubscriptionQuota: a client or the topic has its maximum of lite subscriptions.
 	ErrSubscriptionQuota = errors.New("lite subscription quota exceeded")
@@ -47,8 +47,8 @@ var (
 	ErrBucketNotFound = errors.New("bucket not found")
 	// ErrScanLimit: a search gave up before it had looked at everything.
 	ErrScanLimit = errors.New("too much to search")
-	// ErrDiskFull: the volume of the store has less room than its reserve. It passes when
-	// messages are settled or purged, or somebody makes room.
+	// ErrDiskFull: the free space on the volume of the store is below the reserve. The
+	// condition ends when messages are settled or purged, or when an operator frees space.
 	ErrDiskFull = errors.New("disk is nearly full")
 	// ErrBusy: the owner loop's queue is full; try again.
 	ErrBusy = errors.New("broker is busy")

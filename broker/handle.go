@@ -22,8 +22,8 @@ import (
 // A recall handle is the same idea for a sender: 'c', bucket id, offset, and
 // the lite topic's name, which finds the bucket when it is not in memory.
 //
-// Neither is a secret: ids, offsets and tokens are counted. The machine refuses a token that
-// was never given out, and for a message that is leased every token but the lease's own. A
+// Neither is a secret: ids, offsets and tokens are consecutive numbers. The machine refuses a
+// token that was never issued, and for a leased message every token but the lease's own. A
 // client that can reach the port can still settle or recall any queued message, so the port
 // is for a trusted network.
 //

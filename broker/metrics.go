@@ -10,8 +10,8 @@ import (
 type Metrics struct {
 	Sends        atomic.Int64 // messages made durable
 	SendRefused  atomic.Int64 // messages refused by a cap
-	LateSends    atomic.Int64 // sends refused as a deadline had passed: clocks differ, or the sender was slow
-	UserRefused  atomic.Int64 // sends refused as their user has its maximum of buckets
+	LateSends    atomic.Int64 // sends refused because a deadline had passed: clocks differ, or the sender was slow
+	UserRefused  atomic.Int64 // sends refused because their user has its maximum of buckets
 	Deliveries   atomic.Int64 // messages handed to a consumer
 	Acks         atomic.Int64 // messages settled by an ack
 	StaleAcks    atomic.Int64
@@ -19,7 +19,7 @@ type Metrics struct {
 	Redeliveries atomic.Int64 // deliveries with an attempt above 1
 	LeasesEnded  atomic.Int64 // leases that ran out
 	DeadLetters  atomic.Int64
-	Unreadable   atomic.Int64 // of the dead letters: messages that are damaged on disk
+	Unreadable   atomic.Int64 // dead letters of messages that are damaged on disk
 	Expired      atomic.Int64 // messages whose deadline passed while queued
 	Recalled     atomic.Int64
 	Created      atomic.Int64 // buckets
@@ -28,8 +28,8 @@ type Metrics struct {
 	Turns        atomic.Int64 // batches written
 	ClockSteps   atomic.Int64 // times the wall clock was set, seen by each parent topic
 	Pauses       atomic.Int64 // times a parent topic's loop did not run for over 2 s
-	// GroupsRetired are groups that were removed as they had no client for longer than
-	// their Retention, RetiredMessages the messages that were kept for them alone.
+	// GroupsRetired counts groups removed because they had no client for longer than their
+	// Retention, RetiredMessages the messages that were kept for those groups alone.
 	GroupsRetired, RetiredMessages atomic.Int64
 	// Discarded counts messages that the broker settled by itself: purged, expired, past
 	// their deadline, dead letters that no consumer asked for.
@@ -44,8 +44,8 @@ type Metrics struct {
 type Observer interface {
 	// QueueTime is the time from a message's append to its delivery.
 	QueueTime(time.Duration)
-	// Turn is the time for which an owner loop was busy with one turn: other events of
-	// its parent topic waited for so long.
+	// Turn reports the duration of one turn of an owner loop: other events of its parent topic
+	// waited for that long.
 	Turn(time.Duration)
 	// Commit is the time from handing a batch to the store until it held.
 	Commit(time.Duration)

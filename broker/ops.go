@@ -39,7 +39,7 @@ type BucketGroupInfo struct {
 	Hold suspend.Hold
 }
 
-// describeChunk is how many buckets or suspends of a list are described in one turn of the loop.
+// describeChunk is the number of buckets or suspends of a list that one turn describes.
 const describeChunk = 256
 
 // Buckets lists up to limit buckets whose name begins with prefix and comes after
@@ -186,7 +186,7 @@ type DeadLetter struct {
 	Reason   string
 	At       time.Time
 	Message  Message
-	// Unreadable says why the record could not be read; all fields but Seq are empty then.
+	// Unreadable is the error of reading the record; then all other fields but Seq are empty.
 	Unreadable error
 }
 
@@ -214,17 +214,17 @@ func (b *Broker) DeadLetters(_ context.Context, group string, from uint64, limit
 	return out, nil
 }
 
-// Redriven says what became of the dead letters of one Redrive.
+// Redriven counts the outcomes of one Redrive.
 type Redriven struct {
 	Sent int
-	// Unreadable are those that stay because their records are damaged.
+	// Unreadable counts the dead letters that stay because their records are damaged.
 	Unreadable int
 }
 
 // Redrive sends dead letters of a group to their buckets again, in the order given,
 // each in one atomic write with its removal from the dead letters. Their attempts
-// start anew. The error is what stopped it; sequences that are not there any more, and
-// records that are damaged, are skipped.
+// start anew. The error is the reason for an early end; missing sequences and damaged
+// records are skipped.
 func (b *Broker) Redrive(ctx context.Context, group string, seqs []uint64) (Redriven, error) {
 	var done Redriven
 	g, err := b.group(group)
@@ -283,18 +283,19 @@ type Stats struct {
 	Store  store.Metrics
 }
 
-// StoreMetrics are the figures of the store, without those of the owner loops.
+// StoreMetrics returns the metrics of the store, without those of the owner loops.
 func (b *Broker) StoreMetrics() store.Metrics { return b.store.Metrics() }
 
-// Damaged returns nil, or an error that says in one sentence what of the store is damaged
-// or was lost at the start. The broker serves all the same: what is damaged costs itself.
+// Damaged returns nil, or an error that says in one sentence which part of the store is
+// damaged or was lost at the start. The broker serves nevertheless: damage costs only the
+// damaged records.
 func (b *Broker) Damaged() error { return b.store.Damaged() }
 
 // TopicStats are gauges of one parent topic.
 type TopicStats struct {
 	Topic string
 	dispatch.Stats
-	// Uses are of Stats.Groups, in their order.
+	// Uses are the uses of Stats.Groups, in the same order.
 	Uses []GroupUse
 }
 

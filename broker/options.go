@@ -41,8 +41,8 @@ type Options struct {
 	// names and the group's topic are filled in.
 	AutoTopic TopicConfig
 	AutoGroup GroupConfig
-	// MaxAutoTopics and MaxAutoGroups bound those that exist because they were created on
-	// demand; more are refused with ErrTopicNotFound and ErrGroupNotFound. Default 32.
+	// MaxAutoTopics and MaxAutoGroups bound the topics and groups created on demand; further
+	// ones are refused with ErrTopicNotFound and ErrGroupNotFound. Default 32.
 	MaxAutoTopics, MaxAutoGroups int
 
 	// MaxBodyBytes bounds a message body. Default DefaultMaxBodyBytes.
@@ -50,18 +50,18 @@ type Options struct {
 	// MaxEvents bounds the events that wait for an owner loop; more are refused
 	// with ErrBusy. Default 65,536.
 	MaxEvents int
-	// MaxEventBytes bounds the messages of sends that wait for an owner loop or for the
-	// disk, of all parent topics together; more are refused with ErrBusy. Default 256 MiB.
+	// MaxEventBytes bounds the bytes of sends that wait for an owner loop or for the disk, of
+	// all parent topics together; further sends are refused with ErrBusy. Default 256 MiB.
 	MaxEventBytes int64
 	// MaxDeadLetters bounds the dead letters kept for a group; the oldest goes
 	// first. Default 1,000,000.
 	MaxDeadLetters int
-	// DiskReserve is how many bytes of the volume are kept for acks, purges and recovery:
-	// with less free, sends and redrives are refused with ErrDiskFull. Of a small volume
-	// it is a quarter at most. 0 keeps none.
+	// DiskReserve is the space of the volume that is kept for acks, purges and recovery, in
+	// bytes: with less free space, sends and redrives are refused with ErrDiskFull. It is at
+	// most a quarter of the volume. 0 disables the reserve.
 	DiskReserve int64
-	// FreeSpace measures the volume. nil asks the machine's file system for Dir; with an
-	// FS of its own, nothing is measured.
+	// FreeSpace measures the volume. nil asks the machine's file system for Dir; with a
+	// custom FS, nothing is measured.
 	FreeSpace func() (datadir.Space, error)
 	// SweepInterval is how often buckets past their TTL are looked for. Default 1 s.
 	SweepInterval time.Duration
@@ -88,7 +88,7 @@ type Options struct {
 	// OnUnsubscribe, when set, is told that a client lost a lite topic to another
 	// one (exclusive groups). It is called from the owner loop and must not block.
 	OnUnsubscribe func(client, group, topic, name string)
-	// Clock is where the broker reads the time; nil is the machine's clock.
+	// Clock is the source of time; nil is the machine's clock.
 	Clock Clock
 	// Observer, when set, receives queue and commit times.
 	Observer Observer
@@ -114,13 +114,13 @@ type TopicConfig struct {
 	MaxWaiters int
 	// MaxSubscriptions bounds its exact lite subscriptions. Default 1,000,000.
 	MaxSubscriptions int
-	// MaxUserBuckets bounds the buckets of one user. Default 10,000. The count is never
-	// too low; with ten million buckets it may be some 40 too high.
+	// MaxUserBuckets bounds the buckets of one user. Default 10,000. The count is never too
+	// low; with ten million buckets it may be about 40 too high.
 	MaxUserBuckets int
-	// UnservedTTL is how long an idle bucket lives none of whose messages was ever
-	// served, if that is shorter than TTL. Default 15 minutes.
+	// UnservedTTL is the TTL of an idle bucket none of whose messages was ever served, if it
+	// is shorter than TTL. Default 15 minutes.
 	UnservedTTL time.Duration
-	// Auto says that it was created on demand. The broker sets it.
+	// Auto: the topic was created on demand. Set by the broker.
 	Auto bool
 }
 
@@ -145,17 +145,17 @@ type GroupConfig struct {
 	StartLatest bool
 	// Unlimited exempts the group from policies: only its own settings count.
 	Unlimited bool
-	// Retention is how long the group may be without a client while the broker runs; then
-	// it is removed, with its positions, holds and dead letters, and keeps no message any
-	// longer. 0 is for ever. At least 1 minute.
+	// Retention is the time without a client, while the broker runs, after which the group is
+	// removed with its positions, holds and dead letters, so that it keeps no more messages. 0 is
+	// forever. At least 1 minute.
 	Retention time.Duration
-	// Auto says that it was created on demand. The broker sets it.
+	// Auto: the group was created on demand. Set by the broker.
 	Auto bool
 }
 
-// DefaultMaxBodyBytes leaves 64 KiB of 4 MiB for what is delivered beside a body, of which a
-// sender can set 16 KiB. So every message fits the 4 MiB that a gRPC client receives unless
-// it is told otherwise; a message that does not could be delivered and never be received.
+// DefaultMaxBodyBytes leaves 64 KiB of 4 MiB for the fields that are delivered beside a body;
+// a sender can set 16 KiB of them. So every message fits the 4 MiB that a gRPC client
+// receives by default; a larger message could be delivered and never be received.
 const DefaultMaxBodyBytes = 4<<20 - 64<<10
 
 // Bounds that are the same for every topic and group.

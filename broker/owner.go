@@ -72,10 +72,10 @@ type owner struct {
 type groupState struct {
 	cfg     GroupConfig
 	created time.Time
-	// idle is for how long it has had no client, while the broker ran; savedIdle is what
-	// its record says.
+	// idle is the time for which the group has had no client while the broker ran; savedIdle
+	// is the value in its record.
 	idle, savedIdle time.Duration
-	// kept is what the last census found of it.
+	// kept is the count of the last census.
 	kept int64
 	// deadNext is the sequence of the next dead letter, deadFirst of the oldest kept.
 	deadFirst, deadNext uint64
@@ -86,12 +86,12 @@ const (
 	maxTurns = 64
 	// maxTurnCommands bounds the commands of one batch.
 	maxTurnCommands = 1024
-	// backlogPause is how long the loop leaves what is due while the store is behind. Each
-	// batch that holds wakes it; without the pause what is due would take every place
-	// among the maxTurns, and no command would get in.
+	// backlogPause is the time for which the loop leaves due events while the store is behind.
+	// Each batch that waits for the store wakes the loop; without the pause due events would
+	// take every place among the maxTurns, and no command would be taken.
 	backlogPause = 10 * time.Millisecond
-	// maxTurnBytes is the size of a batch from which on it takes no more commands. A batch
-	// that outgrows the store's memory tables is written by itself, and stalls the others.
+	// maxTurnBytes is the size at which a batch takes no more commands. A batch larger than
+	// the store's memory tables is written by itself, and stalls the others.
 	maxTurnBytes = 64 << 20
 	// maxSleep bounds how long a step of the wall clock can go unnoticed.
 	maxSleep = time.Second
@@ -162,8 +162,8 @@ func (o *owner) run() error {
 	return o.broken
 }
 
-// discardHeld waits for the committer to end. It keeps held empty meanwhile: with more
-// than maxTurns turns outstanding, a committer that nothing reads from would block for ever.
+// discardHeld waits for the committer to end. It keeps held empty meanwhile: with more than
+// maxTurns turns outstanding, a committer without a reader would block forever.
 func (o *owner) discardHeld(committed <-chan struct{}) {
 	for {
 		select {

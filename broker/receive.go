@@ -61,12 +61,12 @@ func (r ReceiveRequest) validate() error {
 // and the leases are written, when its time is over, or when it is cancelled.
 type pullCommand struct {
 	request dispatch.PullRequest
-	// wait is how long it may last from the turn on that takes it in, which sets its Until:
-	// the clock may be set before.
+	// wait is the length of the poll. It counts from the turn that takes the poll in and sets
+	// its Until: the clock may be set before that turn.
 	wait   time.Duration
 	result chan pulled
-	// waiter and cancelled are owned by the loop. waiter is nil before the loop took the poll
-	// in and once it was answered.
+	// waiter and cancelled are owned by the loop. waiter is nil before the loop takes the poll
+	// in and after the answer.
 	waiter    *dispatch.Waiter
 	cancelled bool
 }
@@ -104,7 +104,7 @@ func (p *pullCommand) complete(err error) { p.result <- pulled{err: err} }
 type cancelPull struct{ pull *pullCommand }
 
 func (c cancelPull) apply(o *owner, _ *turn) {
-	c.pull.cancelled = true // it may still be in the queue
+	c.pull.cancelled = true // the poll may still be in the queue
 	if c.pull.waiter == nil {
 		return
 	}
@@ -167,8 +167,8 @@ func (o *owner) read(got pulled) []Delivery {
 				_ = o.send(unreadableCommand{it.Handle}) // if the loop is full, the lease ends by itself
 				continue
 			case err != nil:
-				// The disk failed to read a message that may be whole. The message must
-				// not be lost and must not be spun on: its lease stays and ends in its time.
+				// The disk failed to read a message that may be intact. The message must not be lost and
+				// must not be retried in a loop: its lease stays until its end.
 				o.log.Error("message unreadable", "topic", o.name, "bucket", it.Name, "offset", uint64(it.Handle.Offset), "error", err)
 				continue
 			}

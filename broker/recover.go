@@ -11,7 +11,7 @@ import (
 
 // recover reads the state of all topics and groups. It reads bucket and position
 // records in key order and no message. A record below those of topics and groups that
-// does not decode is reported and left out: it costs itself and never the start.
+// does not decode is reported and left out; it does not stop the start.
 func (b *Broker) recover() error {
 	var err error
 	if b.nextTopic, err = b.store.NextTopicID(); err != nil {
@@ -126,8 +126,8 @@ func (o *owner) expiresSooner(r store.Bucket) bool {
 	return life > 0 && (r.Expiry.IsZero() || r.Expiry.After(dispatch.Expiry(r.LastActive, life)))
 }
 
-// reindexBatch bounds the buckets of one batch of reindex, and so what recovery holds of
-// millions of idle buckets after the TTL was lowered.
+// reindexBatch bounds the buckets of one batch of reindex, and so the memory of recovery
+// when the TTL of millions of idle buckets was lowered.
 const reindexBatch = 1000
 
 // reindex moves idle buckets to their place in the expiry index.

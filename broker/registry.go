@@ -172,8 +172,8 @@ func (b *Broker) CreateGroup(ctx context.Context, cfg GroupConfig) error {
 	return nil
 }
 
-// roomForTopic returns nil when one more parent topic may be created, as cfg says by an
-// operator or on demand.
+// roomForTopic returns nil when one more parent topic may be created. cfg says whether an
+// operator creates it or a request does, on demand.
 func (b *Broker) roomForTopic(cfg TopicConfig) error {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -221,16 +221,16 @@ func (b *Broker) DeleteGroup(ctx context.Context, name string) error {
 	return err
 }
 
-// removed is what a removal of a group let go of.
+// removed is the result of the removal of a group.
 type removed struct {
 	done     bool
 	messages int64
 	dead     uint64
 }
 
-// removeGroup removes a group if the loop, asked in the turn of the removal, agrees. A
-// consumer that was about to poll then gets ErrGroupNotFound, and with its next poll a
-// new group, where that may be created.
+// removeGroup removes a group if the loop agrees in the turn of the removal. A consumer
+// that was about to poll gets ErrGroupNotFound, and its next poll creates the group again
+// where that is allowed.
 func (b *Broker) removeGroup(ctx context.Context, name string, agrees func(*groupState, dispatch.GroupUse) bool) (removed, error) {
 	b.changing.Lock()
 	defer b.changing.Unlock()
@@ -251,7 +251,7 @@ func (b *Broker) removeGroup(ctx context.Context, name string, agrees func(*grou
 		t.batch.DeleteGroup(&store.Group{ID: uint32(g.id), Name: name})
 		r = removed{done: true, messages: before - o.m.Stats().Messages, dead: state.deadNext - state.deadFirst}
 	})
-	// Also after an error: the loop has ended then, or is about to.
+	// The group is dropped after an error as well: then the loop has ended, or is about to.
 	if err != nil || r.done {
 		b.mu.Lock()
 		delete(b.groups, name)
@@ -294,8 +294,8 @@ func (b *Broker) DeleteTopic(_ context.Context, name string) error {
 // change runs f in the loop and waits until what it wrote is durable, whatever
 // becomes of the caller: the registry has to know how it ended.
 //
-// It waits for room in the queue: a change that was refused because the loop is busy
-// would leave the registry and the loop of two minds.
+// It waits for room in the queue: if a busy loop refused a change, the registry and the
+// loop would disagree.
 func (o *owner) change(ctx context.Context, f func(t *turn)) error {
 	ctx = context.WithoutCancel(ctx)
 	c := &changeCommand{reply: newReply(), f: f}

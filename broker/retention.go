@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// groupWatch is how often groups are looked at: whether they have a client, and what
-	// is kept for them alone.
+	// groupWatch is the pause between two checks of the groups: their clients, and the
+	// messages kept for each group alone.
 	groupWatch = 10 * time.Second
 	// censusChunk bounds the buckets that one turn of an owner loop counts.
 	censusChunk = 4096
-	// idleSaves is how often the idle time of a group is written within its Retention.
+	// idleSaves is the number of times that the idle time of a group is written per Retention.
 	idleSaves = 16
 )
 
-// GroupUse is what an operator sees of a group's use.
+// GroupUse is the use of a group as shown to an operator.
 type GroupUse struct {
 	Name string
-	// Clients are the consumers that were heard of within the last three minutes.
+	// Clients is the number of consumers that sent a request within the last three minutes.
 	Clients int
-	// Idle is for how long the group has had no client while the broker ran, within
-	// 10 s; 0 if it has one.
+	// Idle is the time for which the group has had no client while the broker ran, within
+	// 10 s; 0 with a client.
 	Idle time.Duration
-	// Kept counts the messages that are kept for this group alone, as all other groups
-	// are done with them. It is up to 10 s old, and approximate.
+	// Kept counts the messages that are kept for this group alone, since all other groups
+	// have settled them. It is up to 10 s old, and approximate.
 	Kept int64
 }
 
-// watchGroups notes which groups have no client, and removes those that have had none for
-// longer than their Retention. Idle time is what this loop has seen pass, bounded for each
-// look: neither a step of the clock nor the time in which the broker was down counts.
+// watchGroups measures for how long groups have had no client, and removes a group after
+// its Retention. Idle time is the time that passed in this loop, bounded for each round:
+// neither a step of the clock nor the downtime of the broker counts.
 func (b *Broker) watchGroups(ctx context.Context) error {
 	ticker := time.NewTicker(groupWatch)
 	defer ticker.Stop()
@@ -55,7 +55,7 @@ func (b *Broker) watchGroups(ctx context.Context) error {
 func (b *Broker) watchOwner(ctx context.Context, o *owner, elapsed time.Duration) {
 	c := &idleCommand{reply: newReply(), elapsed: elapsed}
 	if err := o.call(ctx, c); err != nil {
-		return // busy or stopping: the next look makes up for it
+		return // busy or stopping: the next round adds this time
 	}
 	for _, name := range c.over {
 		b.retire(ctx, name)
@@ -76,13 +76,13 @@ func (b *Broker) watchOwner(ctx context.Context, o *owner, elapsed time.Duration
 	}
 }
 
-// retire removes a group whose Retention is over, unless a client came back meanwhile.
+// retire removes a group whose Retention is over, unless a client has come back.
 func (b *Broker) retire(ctx context.Context, name string) {
 	r, err := b.removeGroup(ctx, name, func(g *groupState, use dispatch.GroupUse) bool {
 		return use == dispatch.GroupUse{} && g.idle >= g.cfg.Retention
 	})
 	switch {
-	case errors.Is(err, ErrGroupNotFound): // an operator was quicker
+	case errors.Is(err, ErrGroupNotFound): // an operator has removed it
 	case err != nil:
 		b.opts.Logger.Error("group without a client not removed", "group", name, "error", err)
 	case r.done:
@@ -93,7 +93,7 @@ func (b *Broker) retire(ctx context.Context, name string) {
 	}
 }
 
-// idleCommand adds the time since the last look to the idle time of groups without a
+// idleCommand adds the time since the last round to the idle time of groups without a
 // client.
 type idleCommand struct {
 	reply

@@ -2,15 +2,15 @@ package broker
 
 import "sync"
 
-// returns are commands that give back what was delivered and not handed over. They have a
-// queue of their own that is never full: a lease that the broker renews by itself would
-// else be renewed for as long as its client lives, up to 3 h, because the other queue was
-// full for a moment.
+// returns are commands that give back messages that were leased and not handed over. They
+// have their own queue, which is never full: if a full command queue dropped them, a lease
+// that the broker renews by itself would be renewed for as long as its client lives, up to
+// 3 h.
 //
-// There is at most one for each poll and one for each lease that a poll got, so what bounds
-// polls and leases bounds these.
+// There is at most one for each poll and one for each lease of a poll, so the bounds of
+// polls and leases bound the queue.
 type returns struct {
-	// wake has a token when there is something to take.
+	// wake has a token while the queue is not empty.
 	wake chan struct{} // immutable
 
 	mu   sync.Mutex
@@ -38,7 +38,7 @@ func (r *returns) take() []command {
 }
 
 // giveBack queues c for the loop and never waits. After the loop has ended it does nothing:
-// what was not handed over is then in the lease records.
+// the lease records then show the messages that were not handed over.
 func (o *owner) giveBack(c command) {
 	select {
 	case <-o.done:

@@ -37,7 +37,7 @@ func (b *Broker) Send(ctx context.Context, topic string, msgs []Message) ([]Rece
 	return c.receipts(), nil
 }
 
-// callSend is o.call for a send, or a command that contains one, if it may enter.
+// callSend is o.call for a send, or for a command that contains a send, after enter admits it.
 func (b *Broker) callSend(ctx context.Context, o *owner, c *sendCommand, whole waitingCommand) error {
 	if err := c.enter(b); err != nil {
 		b.metrics.SendRefused.Add(int64(len(c.places)))
@@ -50,16 +50,16 @@ func (b *Broker) callSend(ctx context.Context, o *owner, c *sendCommand, whole w
 	err := o.await(ctx, whole.waitFor())
 	select {
 	case <-o.done:
-		c.leave() // it may have been queued behind the loop's end
+		c.leave() // the command may have been queued after the loop's end
 	default:
 	}
 	return err
 }
 
-// enter counts a send among those on their way, or refuses it. It is counted until it is
-// complete: queued, in a batch that is built, and in one that waits for the disk. So what
-// all outstanding batches have of sends is bounded, too, far below the 4 GiB at which the
-// store's engine panics.
+// enter counts the bytes of a send, or refuses the send. They count until the send is
+// complete: while it is queued, in a batch that is built, or in a batch that waits for the
+// disk. So the bytes of all outstanding batches are bounded, too, far below the 4 GiB at
+// which the store's engine panics.
 func (c *sendCommand) enter(b *Broker) error {
 	var n int64
 	for i := range c.parts {
@@ -68,7 +68,7 @@ func (c *sendCommand) enter(b *Broker) error {
 		}
 	}
 	most := b.opts.MaxEventBytes
-	if now := b.waiting.Add(n); now > most && now > n { // a lone one always may
+	if now := b.waiting.Add(n); now > most && now > n { // a single send is always admitted
 		b.waiting.Add(-n)
 		return fmt.Errorf("%w: sends of %d bytes wait for the disk, at most %d", ErrBusy, now-n, most)
 	}
@@ -77,7 +77,7 @@ func (c *sendCommand) enter(b *Broker) error {
 	return nil
 }
 
-// leave ends what enter began, once.
+// leave reverts enter, once.
 func (c *sendCommand) leave() { c.waiting.Add(-c.counted.Swap(0)) }
 
 func (c *sendCommand) complete(err error) {
@@ -88,7 +88,7 @@ func (c *sendCommand) complete(err error) {
 // sendCommand is one Send on its way through the loop.
 type sendCommand struct {
 	reply
-	// counted are the bytes that it has in waiting, from enter to leave.
+	// counted is the number of bytes of this send in waiting, from enter to leave.
 	counted atomic.Int64
 	waiting *atomic.Int64
 	// parts are the messages of one bucket each.
@@ -131,8 +131,8 @@ func (b *Broker) newSend(msgs []Message) (*sendCommand, error) {
 		if err != nil {
 			return nil, err
 		}
-		// Answered here, it is seen by the sender; dropped in the queue it would be seen by
-		// nobody, and a sender whose clock is ten minutes behind would lose all it sends.
+		// The refusal here reaches the sender. A message that expired in the queue would vanish
+		// without an answer, and a sender whose clock is ten minutes behind would lose every message.
 		if late := stored.Sub(deadline); !deadline.IsZero() && late >= 0 {
 			b.metrics.LateSends.Add(1)
 			return nil, fmt.Errorf("%w: property %s is %v before the broker's clock, which says %s: compare the clocks of sender and broker",

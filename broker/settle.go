@@ -102,7 +102,7 @@ func (b *Broker) settle(ctx context.Context, topic, group, handle string, durabl
 // Suspend gives the message back with its attempt unchanged and holds its bucket
 // for d, for this group, at most the group's MaxSuspend. A longer hold stays as it is; d = 0
 // releases at once. A stale handle has no effect and is no error: official clients would
-// ask again for ever.
+// ask again forever.
 //
 // Errors: ErrInvalidHandle; suspend.ErrNegative; suspend.ErrTooLong for more than MaxSuspend
 // and 24 h. Nothing was changed then.
@@ -115,10 +115,10 @@ func (b *Broker) Suspend(ctx context.Context, topic, group, handle string, d tim
 }
 
 // ChangeInvisible makes the lease end at now + d, 0 to 12 h. The handle stays the same,
-// so a caller that lost the answer may ask again.
+// so a caller that lost the answer may repeat the call.
 //
-// Errors: ErrInvalidArgument, ErrInvalidHandle; ErrStaleHandle when the lease has ended,
-// with nothing changed.
+// Errors: ErrInvalidArgument, ErrInvalidHandle; ErrStaleHandle when the lease has ended;
+// then nothing was changed.
 func (b *Broker) ChangeInvisible(ctx context.Context, topic, group, handle string, d time.Duration) error {
 	if err := durationInRange("invisible duration", d, 0, maxInvisible); err != nil {
 		return err

@@ -33,7 +33,7 @@ type Settlement struct {
 	Then Then
 	// For is the length of ThenSuspend's hold or ThenRetry's wait.
 	For time.Duration
-	// By and Reason are noted with a hold and a dead letter, cut to suspend.MaxNoteBytes.
+	// By and Reason are stored with a hold and a dead letter, cut to suspend.MaxNoteBytes.
 	By, Reason string
 }
 
@@ -122,7 +122,7 @@ func (o *owner) countSettled(now time.Time, h dispatch.Handle, t Then, used quot
 
 // HoldFor is a worker's suspend of any scope: the target is held for d from now, for
 // this group; a longer hold stays as it is, and d = 0 changes nothing. d over the group's
-// MaxSuspend counts as MaxSuspend: a worker passes on what a model asked for, and a
+// MaxSuspend counts as MaxSuspend: a worker passes on the pause that a model asked for, and a
 // refusal would hold nothing at all. It returns the hold in force.
 //
 // Errors: suspend.ErrNegative; suspend.ErrTooLong for more than MaxSuspend and 24 h;
@@ -135,7 +135,7 @@ func (b *Broker) HoldFor(ctx context.Context, topic, group string, target suspen
 	var inForce suspend.Hold
 	err = o.call(ctx, &settleCommand{reply: newReply(), settle: func(now time.Time) error {
 		state, ok := o.groups[g]
-		if !ok { // it was deleted meanwhile
+		if !ok { // the bucket was deleted meanwhile
 			return fmt.Errorf("%w: %q", ErrGroupNotFound, group)
 		}
 		d, err := suspend.ClampDuration(d, state.cfg.MaxSuspend)

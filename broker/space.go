@@ -9,10 +9,10 @@ import (
 	"github.com/penstockmq/penstock/broker/datadir"
 )
 
-// space refuses what makes the store grow while the volume has less room than the reserve.
-// Acks, purges, cancels and operations go on: they are what makes room, and the reserve is
-// theirs. Without it the log hits the end of the disk, and nothing can be written at all,
-// not even the purge.
+// space refuses messages while the free space on the volume is below the reserve. Acks,
+// purges, cancels and operations continue: they free space, and the reserve is theirs.
+// Without it the log would fill the disk, and then nothing could be written, not even a
+// purge.
 //
 // Safe for concurrent use; a nil *space refuses nothing.
 type space struct {
@@ -25,25 +25,25 @@ type space struct {
 	}
 
 	last     atomic.Pointer[SpaceState]
-	admitted atomic.Int64 // bytes let in since last
+	admitted atomic.Int64 // bytes admitted since last
 }
 
-// SpaceState is the room on the volume of the store, in bytes.
+// SpaceState is the space on the volume of the store, in bytes.
 type SpaceState struct {
 	Free    int64
 	Reserve int64
-	// Refusing is whether messages are refused because of it.
+	// Refusing: new messages are refused for want of space.
 	Refusing bool
 }
 
 const (
 	// spaceInterval is the time between two measurements.
 	spaceInterval = 250 * time.Millisecond
-	// spaceFactor is how often a message is written before its first copy can go: to the
-	// log, and to a table.
+	// spaceFactor is the number of times that a message is written before its first copy can
+	// be deleted: to the log, and to a table.
 	spaceFactor = 2
-	// spaceAgain is the part of the reserve, one in this many, that must be free beside
-	// it before messages are taken again.
+	// spaceAgain is the part of the reserve, one in this many, that must be free in addition
+	// to the reserve before messages are accepted again.
 	spaceAgain = 8
 )
 
@@ -73,7 +73,7 @@ func (s *space) run(ctx context.Context) error {
 	}
 }
 
-// look measures. A volume that cannot be asked is taken to be as it was.
+// look measures. If the measurement fails, the last result stays.
 func (s *space) look() {
 	v, err := s.measure()
 	if err != nil {
@@ -100,13 +100,13 @@ func (s *space) look() {
 	}
 }
 
-// admit lets in a message of some bytes, or returns ErrDiskFull.
+// admit admits a message of the given size, or returns ErrDiskFull.
 func (s *space) admit(bytes int64) error {
 	if s == nil {
 		return nil
 	}
 	v := s.last.Load()
-	if v.Reserve == 0 { // not known
+	if v.Reserve == 0 { // unknown
 		return nil
 	}
 	left := v.Free - spaceFactor*s.admitted.Add(bytes)
@@ -117,7 +117,7 @@ func (s *space) admit(bytes int64) error {
 	return nil
 }
 
-// Space is the room on the volume of the store; zero when nobody watches it.
+// Space returns the space on the volume of the store; zero when it is not measured.
 func (b *Broker) Space() SpaceState {
 	if b.space == nil {
 		return SpaceState{}

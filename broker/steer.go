@@ -17,7 +17,7 @@ import (
 type steering struct {
 	mu sync.Mutex
 	// mu guards the following fields, and the order in which changes reach the loops:
-	// it is held while they are posted, which waits for nothing.
+	// it is held while they are posted, which never blocks.
 	policy *policy.Document
 	board  signal.Board
 }
@@ -102,7 +102,7 @@ func (b *Broker) postSteer(note func(now time.Time), apply func(o *owner, now ti
 			err = errors.Join(err, b.steered(o, serr))
 			continue
 		}
-		_ = o.send(nudge{}) // with a full queue a turn comes by itself
+		_ = o.send(nudge{}) // a full queue causes a turn anyway
 		replies[o] = c.reply
 	}
 	return replies, err
@@ -112,9 +112,9 @@ func (b *Broker) postSteer(note func(now time.Time), apply func(o *owner, now ti
 // turn.
 const maxSteers = 4096
 
-// steers are the changes of policy and signals on their way to a loop, in their order. They
-// have a queue of their own: that of the commands may be full for long, while the disk
-// stalls, and to wait for it would hold up every other topic and reader of the policy.
+// steers are the changes of policy and signals that wait for a loop, in order. They have
+// their own queue: the command queue may be full for long while the disk stalls, and a wait
+// for it would delay every other topic and every reader of the policy.
 type steers struct {
 	mu      sync.Mutex // guards the following field
 	waiting []*queryCommand
@@ -139,7 +139,7 @@ func (s *steers) take() []*queryCommand {
 	return taken
 }
 
-// nudge is a command that makes a turn.
+// nudge is a command that only causes a turn.
 type nudge struct{}
 
 func (nudge) apply(*owner, *turn) {}

@@ -49,8 +49,8 @@ const (
 	AtTime
 )
 
-// adds is whether the request asks for messages, as a receive does: then it creates a
-// group that may be created on demand, since a name that is added is not said again.
+// adds reports whether the request asks for messages, as a receive does: then it creates a
+// group that may be created on demand, since clients do not repeat the names that they add.
 func (b *Broker) adds(r *SyncRequest) bool {
 	if r.Action != dispatch.PartialAdd && r.Action != dispatch.CompleteAdd {
 		return false
@@ -78,7 +78,7 @@ func (b *Broker) SyncSubscription(ctx context.Context, r SyncRequest) error {
 	}
 	o, g, err := find(ctx, r.Topic, r.Group)
 	if err != nil && !adds && b.CheckGroup(ctx, r.Topic, r.Group) == nil {
-		return nil // nothing to take back; official clients start with an empty set
+		return nil // nothing to remove; official clients start with an empty set
 	}
 	if err != nil {
 		return err

@@ -12,24 +12,24 @@ import (
 // sweepBatch bounds the entries of the expiry index that are looked at in one go.
 const sweepBatch = 1000
 
-// sweepChunk bounds those of them that one turn of an owner loop takes: each is a read of
-// the store.
+// sweepChunk bounds the buckets that one turn of an owner loop checks: each check reads the
+// store.
 const sweepChunk = 100
 
-// wholeSweep is how often a sweep begins at the start of the expiry index again. Those in
-// between begin behind the last entry that was looked at: what lies before it are the
-// tombstones of entries that were deleted, up to millions. An entry can come to be there
-// all the same, when the clock is set back or a bucket could not be read.
+// wholeSweep is the time between two sweeps from the start of the expiry index. The sweeps
+// in between begin after the last entry of the previous sweep, to skip the tombstones of
+// deleted entries, up to millions. Entries still appear before that place when the clock is
+// set back or a bucket cannot be read.
 const wholeSweep = 10 * time.Minute
 
-// sweepPlace is where the next sweep begins. Owned by Broker.sweep.
+// sweepPlace is the place in the index where the next sweep begins. Owned by Broker.sweep.
 type sweepPlace struct {
 	next  store.ExpiryPlace
-	whole time.Time // when a sweep last began at the start of the index
-	last  time.Time // when the last one began
+	whole time.Time // start of the last sweep from the start of the index
+	last  time.Time // start of the last sweep
 }
 
-// begin returns where a sweep begins.
+// begin returns the place where a sweep begins.
 func (p *sweepPlace) begin(now time.Time) {
 	if now.Before(p.last) || now.Sub(p.whole) >= wholeSweep {
 		p.next, p.whole = store.ExpiryPlace{}, now
@@ -92,7 +92,7 @@ func (b *Broker) sweepDue(ctx context.Context, place *sweepPlace) (bool, error) 
 			}
 		}
 	}
-	place.next = next // what failed above is looked at again
+	place.next = next // entries that failed above are tried again
 	return len(due) == sweepBatch, nil
 }
 

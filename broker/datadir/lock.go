@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// ErrInUse: another process has the data folder.
+// ErrInUse: another process uses the data folder.
 var ErrInUse = errors.New("data folder is in use")
 
 const (
-	// lockName is the file that is locked. It stays when the lock is released: removing
-	// it would let two processes lock two files of the same name.
+	// lockName is the locked file. It stays when the lock is released: after a removal two
+	// processes could lock two files of the same name.
 	lockName = "penstock.lock"
-	// lockRetry is the time between two tries to take the lock.
+	// lockRetry is the pause between two tries to take the lock.
 	lockRetry = 50 * time.Millisecond
-	// LockWait is how long a start waits for the process before it to let go of the
-	// data folder: a supervisor may start the next process while the last one stops.
+	// LockWait is the time for which a start waits for another process to release the data
+	// folder: a supervisor may start the next process while the previous one stops.
 	LockWait = 3 * time.Second
 )
 
@@ -32,9 +32,9 @@ type Lock struct {
 	file *os.File
 }
 
-// Acquire takes the lock of a data folder, which it creates if there is none, and waits
-// up to wait for another process to release it. The error wraps ErrInUse and names the
-// folder and the process that has it.
+// Acquire takes the lock of a data folder, and creates a missing folder. It waits up to
+// wait for another process to release the lock. The error wraps ErrInUse and names the
+// folder and the process that holds it.
 func Acquire(ctx context.Context, dir string, wait time.Duration) (*Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil { //nolint:gosec // the folder is the operator's choice
 		return nil, explain(dir, err)
@@ -51,7 +51,7 @@ func Acquire(ctx context.Context, dir string, wait time.Duration) (*Lock, error)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	// The process id is for the error of the next one only: a full disk may refuse it.
+	// The process id is only for the error of another process: a full disk may prevent it.
 	if f.Truncate(0) == nil {
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
@@ -78,7 +78,7 @@ func lock(ctx context.Context, f *os.File, wait time.Duration) error {
 	}
 }
 
-// Release gives the data folder to the next process. It may be called twice, and on nil.
+// Release releases the data folder. It may be called twice, and on nil.
 func (l *Lock) Release() error {
 	if l == nil || l.file == nil {
 		return nil

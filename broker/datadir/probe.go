@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// ErrUnusable: the data folder cannot be worked in. The text says what is missing.
+// ErrUnusable: the data folder cannot be used. The text names the missing property.
 var ErrUnusable = errors.New("data folder is unusable")
 
-// probeName is the file that Probe writes. One that a crash left is overwritten.
+// probeName is the file that Probe writes. A file left by a crash is overwritten.
 const probeName = "penstock.probe"
 
-// Probe does to the folder what the store does: write a file, sync it, rename it, sync
-// the folder. The error wraps ErrUnusable and says in plain words what the folder lacks.
-// Without it a store that cannot be written retries its first flush for ever.
-// A disk may stall for ever; ctx bounds the wait for it.
+// Probe does in the folder the same operations as the store: write a file, sync it, rename
+// it, sync the folder. The error wraps ErrUnusable and names the missing property in plain
+// words. Without Probe a store that cannot be written retries its first flush forever. A
+// disk may stall forever; ctx bounds the wait for it.
 func Probe(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return explain(dir, err)
@@ -34,7 +34,7 @@ func Probe(ctx context.Context, dir string) error {
 	}
 }
 
-// probeBytes is more than a file system keeps within an inode.
+// probeBytes is more than a file system stores within an inode.
 const probeBytes = 16 << 10
 
 func probe(dir, path string) error {
@@ -66,7 +66,7 @@ func remove(path string) error {
 	return nil
 }
 
-// explain says in plain words why a folder cannot be used.
+// explain returns an error that says in plain words why a folder cannot be used.
 func explain(dir string, err error) error {
 	if err == nil {
 		return nil

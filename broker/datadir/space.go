@@ -9,13 +9,13 @@ import (
 	"syscall"
 )
 
-// Space is the room on the volume of a folder, in bytes.
+// Space is the space on the volume of a folder, in bytes.
 type Space struct {
-	Free  int64 // for this process; what is kept back for root does not count
+	Free  int64 // available to this process; blocks reserved for root do not count
 	Total int64
 }
 
-// FreeSpace asks the file system of a folder, which must exist.
+// FreeSpace returns the space on the volume of a folder, which must exist.
 func FreeSpace(dir string) (Space, error) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
@@ -32,30 +32,30 @@ func bytesOf(blocks, size uint64) int64 {
 	return int64(blocks * size)
 }
 
-// MaxReserveShare is the share of a volume that a reserve may take: one in this many.
+// MaxReserveShare bounds a reserve to one part in this many of its volume.
 const MaxReserveShare = 4
 
-// Reserve is what a configured reserve of bytes comes to on a volume: no more than a
-// quarter of it, so that a small volume can be used at all.
+// Reserve returns the reserve in force for a configured reserve, in bytes: at most a
+// quarter of the volume, so that a small volume is usable at all.
 func (s Space) Reserve(configured int64) int64 {
 	return min(configured, s.Total/MaxReserveShare)
 }
 
-// ballastName is a file that holds nothing but room. It is removed when the volume is
-// full, so that a start has the space that recovery needs.
+// ballastName is a file that only reserves space. It is removed when the volume is full, so
+// that a start has the space that recovery needs.
 const ballastName = "penstock.ballast"
 
 // Ballast is the size of the ballast for a reserve: half of it. The rest of the reserve
 // is kept as free space.
 func Ballast(reserve int64) int64 { return reserve / 2 }
 
-// HasBallast says whether the folder has its ballast.
+// HasBallast reports whether the folder has its ballast.
 func HasBallast(dir string) bool {
 	info, err := os.Stat(filepath.Join(dir, ballastName))
 	return err == nil && info.Size() > 0
 }
 
-// DropBallast gives the room of the ballast back; there need not be one.
+// DropBallast removes the ballast, if there is one, and so frees its space.
 func DropBallast(dir string) error {
 	if err := remove(filepath.Join(dir, ballastName)); err != nil {
 		return explain(dir, err)
@@ -63,8 +63,8 @@ func DropBallast(dir string) error {
 	return nil
 }
 
-// PutBallast sets size bytes aside in the folder. It writes no data; on a file system
-// that cannot reserve blocks the error is errors.ErrUnsupported, and there is no ballast.
+// PutBallast reserves size bytes in the folder without writing data. On a file system that
+// cannot reserve blocks the error is errors.ErrUnsupported, and there is no ballast.
 func PutBallast(dir string, size int64) error {
 	path := filepath.Join(dir, ballastName)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -73,13 +73,13 @@ func PutBallast(dir string, size int64) error {
 	}
 	err = allocate(f, size)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(fmt.Errorf("ballast: %w", err), remove(path)) // never half of one
+		return errors.Join(fmt.Errorf("ballast: %w", err), remove(path)) // a partial ballast is removed
 	}
 	return nil
 }
 
-// Room is FreeSpace as it would be without the ballast of the folder. Reserves are judged
-// by it, so that a ballast is a part of the reserve and not beside it.
+// Room is FreeSpace plus the ballast of the folder. Reserves are compared with it, so that
+// a ballast is a part of the reserve and does not add to it.
 func Room(dir string) (Space, error) {
 	s, err := FreeSpace(dir)
 	if info, statErr := os.Stat(filepath.Join(dir, ballastName)); statErr == nil {

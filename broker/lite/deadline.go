@@ -11,13 +11,13 @@ import (
 // ErrDeadline: the value of PropertyDeadline is not an instant.
 var ErrDeadline = errors.New("invalid deadline")
 
-// NoDeadlineMillis is the value of PropertyDeadline from which on it means no deadline:
-// the last millisecond that fits 64 bits of nanoseconds, in the year 2262. Clients write
-// "never" as the largest number they have, Java's Long.MAX_VALUE above all.
+// NoDeadlineMillis is the smallest value of PropertyDeadline that means no deadline: the
+// last millisecond that fits into 64 bits of nanoseconds, in the year 2262. Clients write
+// "never" as the largest number of their language, such as Java's Long.MAX_VALUE.
 const NoDeadlineMillis = math.MaxInt64 / int64(time.Millisecond)
 
-// ParseDeadline reads the value of PropertyDeadline. The zero time is no deadline: the
-// value is empty, or is NoDeadlineMillis or more. Errors wrap ErrDeadline and name the
+// ParseDeadline reads the value of PropertyDeadline. The zero time means no deadline: the
+// value is empty, or at least NoDeadlineMillis. Errors wrap ErrDeadline and name the
 // property, the value and the accepted form.
 func ParseDeadline(value string) (time.Time, error) {
 	if value == "" {

@@ -27,7 +27,7 @@ const (
 	MaxLevel = 3
 	// MaxTokens bounds PropertyInputTokens.
 	MaxTokens = 1_000_000_000
-	// MaxOutputTokens bounds PropertyMaxTokens. No model gives an answer as long.
+	// MaxOutputTokens bounds PropertyMaxTokens. No model gives such a long answer.
 	MaxOutputTokens = 1 << 20
 	// MaxCost bounds PropertyCost.
 	MaxCost = 1_000_000
