@@ -226,7 +226,7 @@ func (b *Batch) PutDead(r *Dead) {
 	b.set(appendDeadKey(b.key[:0], r.Bucket, r.Start), r.appendValue(b.value[:0]))
 }
 
-// DeleteDead removes such a record.
+// DeleteDead deletes the record of a page of dead messages.
 func (b *Batch) DeleteDead(bucket, start uint64) {
 	b.delete(appendDeadKey(b.key[:0], bucket, start))
 }

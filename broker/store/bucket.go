@@ -7,7 +7,7 @@ import (
 	"github.com/penstockmq/penstock/broker/lite"
 )
 
-// bucketVersion 2 added the flag bucketServed; what version 1 wrote counts as served.
+// bucketVersion 2 added the flag bucketServed; buckets of version 1 count as served.
 const bucketVersion = 2
 
 // Bucket is the state of one lite topic that all groups share. It is keyed by topic
@@ -26,7 +26,7 @@ type Bucket struct {
 	// Expiry is the time of the bucket's one entry in the expiry table; zero if it
 	// has none.
 	Expiry time.Time
-	// Served is whether a consumer has ever served one of its messages.
+	// Served reports whether a consumer has ever served one of its messages.
 	Served bool
 }
 
@@ -36,7 +36,7 @@ func (b *Bucket) Topic() uint16 { return TopicOf(b.ID) }
 const (
 	bucketHasCell = iota
 	bucketServed
-	bucketFlags // their number
+	bucketFlags // number of flags
 )
 
 func (b *Bucket) appendValue(dst []byte) []byte {

@@ -19,7 +19,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// minTime and maxTime are the ends of what a record holds.
+// minTime and maxTime are the first and last instant that a record can hold.
 var (
 	minTime = time.UnixMilli(1).UTC()
 	maxTime = time.UnixMilli(maxMillis).UTC()
@@ -28,8 +28,8 @@ var (
 // ClampTime returns t, or the nearest instant that a record can hold: from 1970 to 2262.
 // The zero time stays zero.
 //
-// Invariant: all times go through it on their way into a record, so no record is written
-// that cannot be read. A sender's clock may say anything, up to the year 9999.
+// Invariant: every time goes through ClampTime on its way into a record, so every written
+// record is readable. A sender's clock may show any time, up to the year 9999.
 func ClampTime(t time.Time) time.Time {
 	switch {
 	case t.IsZero():
@@ -205,8 +205,8 @@ func (d *decoder) duration() time.Duration { return time.Duration(d.int64()) }
 // (the year 2262), so that no later arithmetic overflows.
 const maxMillis = math.MaxInt64 / int64(time.Millisecond)
 
-// time reads an instant. An earlier version of this package wrote instants after 2262,
-// which a sender may name; they are read as the latest there is.
+// time reads an instant. An earlier version of this package also wrote instants after 2262,
+// which a sender may name; they are read as maxTime.
 func (d *decoder) time() time.Time {
 	ms := min(d.uvarint(), uint64(maxMillis))
 	if ms == 0 {

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// damage counts what of the folder could not be read or was cut off since it was opened.
-// A counter that is not zero stays so until a restart: damage does not heal by itself.
+// damage counts unreadable records and lost bytes of the folder since it was opened. A
+// counter stays until a restart: damage does not heal by itself.
 type damage struct {
 	records    atomic.Int64 // reads that met a record which does not decode
 	blocks     atomic.Int64 // reads that met a damaged block of a table or log
-	cutBytes   atomic.Int64 // of the newest log, cut off by Open
-	cutRecords atomic.Int64 // of those that could still be told apart
-	synced     atomic.Bool  // whether some of that was reported as safe
+	cutBytes   atomic.Int64 // bytes of the newest log that Open cut off
+	cutRecords atomic.Int64 // records in them that could still be told apart
+	synced     atomic.Bool  // whether some of these bytes were reported as safe
 	background atomic.Int64 // flushes and compactions that failed
 }
 
-// badRecord counts and reports one record that does not decode. It costs that record and
-// no other: what reads a range goes on behind it.
+// badRecord counts and reports one record that does not decode. Only that record is lost: a
+// range read continues with the next one.
 func (s *Store) badRecord(key []byte, err error) {
 	s.damage.records.Add(1)
 	s.log.report(slog.LevelError, "record unreadable", "key", fmt.Sprintf("%x", key), "error", err)
 }
 
-// readError counts damaged blocks, and names the error of a read.
+// readError counts a damaged block, and adds the operation to the error of a read.
 func (s *Store) readError(err error) error {
 	err = readError(err)
 	if errors.Is(err, ErrCorrupt) {
@@ -37,7 +37,7 @@ func (s *Store) readError(err error) error {
 	return err
 }
 
-// Damaged returns nil, or an error that says in one sentence what of the folder is
+// Damaged returns nil, or an error that says in one sentence which data of the folder is
 // damaged or was cut off. It wraps ErrCorrupt.
 func (s *Store) Damaged() error {
 	var errs []error
@@ -50,14 +50,14 @@ func (s *Store) Damaged() error {
 	return errors.Join(errs...)
 }
 
-// repeatLog logs what may come very often. Of each message it lets the first few of each
-// period through and says with the next one how many it left out.
+// repeatLog logs messages that may come very often. It lets the first repeatBurst of each
+// message in a period through; the next message then tells how many were left out.
 type repeatLog struct {
 	log *slog.Logger
 	now func() time.Time
 
 	mu   sync.Mutex
-	seen map[string]*repeats // by message, which are constants: they are few. Guarded by mu.
+	seen map[string]*repeats // by message; few, as messages are constants. Guarded by mu.
 }
 
 type repeats struct {
@@ -74,7 +74,7 @@ func newRepeatLog(log *slog.Logger) *repeatLog {
 	return &repeatLog{log: log, now: time.Now, seen: map[string]*repeats{}}
 }
 
-// report logs msg, which must be constant, or counts it as left out.
+// report logs msg, or counts it as left out. REQUIRES: msg is constant.
 func (l *repeatLog) report(level slog.Level, msg string, args ...any) {
 	out, ok := l.admit(msg)
 	if !ok {

@@ -13,17 +13,17 @@ const (
 	deadWords    = DeadPageSize / 64
 )
 
-// Dead says which of the DeadPageSize messages of a bucket from Start on are settled by
-// every group and deleted, while one below them is not. Without it a start would have
-// to look for every message between head and tail to know how many there are.
+// Dead records which of the DeadPageSize messages of a bucket from Start on are settled by
+// every group and deleted, while a message below them is not. Without the record a start
+// would have to look up every message between head and tail to count them.
 type Dead struct {
 	Bucket uint64
 	Start  uint64 // a multiple of DeadPageSize
 	Page   [deadWords]uint64
 }
 
-// appendValue writes the number of stretches of dead messages and for each how many
-// before it are alive and how many it has.
+// appendValue writes the number of ranges of dead messages, and for each range the number of
+// live messages before it and its length.
 func (r *Dead) appendValue(dst []byte) []byte {
 	n := 0
 	r.each(func(int, int) { n++ })
@@ -46,7 +46,7 @@ func (r *Dead) each(f func(alive, dead int)) {
 	}
 }
 
-// next is the first place from at on that is dead, or is not; DeadPageSize if none is.
+// next returns the first index from at on that is dead, or live, as dead says; else DeadPageSize.
 func (r *Dead) next(at int, dead bool) int {
 	for at < DeadPageSize {
 		word := r.Page[at/64]

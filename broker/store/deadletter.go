@@ -21,7 +21,7 @@ type DeadLetter struct {
 	Reason   string
 	At       time.Time
 	Message  *Message
-	// Unreadable says why a record did not decode; see Store.DeadLetters. It is not stored.
+	// Unreadable is the error of a record that did not decode; see Store.DeadLetters. It is not stored.
 	Unreadable error
 }
 

@@ -15,8 +15,8 @@ var (
 	// ErrFailed: a write or sync of the log failed earlier. What was promised before
 	// holds; nothing more is accepted until a restart.
 	ErrFailed = errors.New("store failed")
-	// ErrStuck: the folder cannot be written, so that what was recovered from the log
-	// never becomes a table.
+	// ErrStuck: the folder cannot be written, so the data recovered from the log never becomes
+	// a table.
 	ErrStuck = errors.New("store cannot be written")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")

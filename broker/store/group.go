@@ -24,7 +24,7 @@ type Group struct {
 	Created     time.Time
 	Auto        bool          // created on demand
 	Retention   time.Duration // without a client for longer, the group is removed; 0 is never
-	Idle        time.Duration // how long it has been without a client, roughly
+	Idle        time.Duration // approximate time without a client
 }
 
 const (

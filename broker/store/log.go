@@ -24,22 +24,22 @@ func (l pebbleLogger) Errorf(format string, args ...any) {
 
 // Fatalf is called when Pebble can neither go on nor tell a caller: the manifest or
 // a new log file cannot be written. The process ends, as by kill -9, and the next
-// start recovers as from that. Going on would report lost writes as success. It is no
-// panic: stacks of all goroutines say nothing of a disk that is full.
+// start recovers as from that. Continuing would report lost writes as success. It is no
+// panic: the stacks of all goroutines do not help with a full disk.
 func (l pebbleLogger) Fatalf(format string, args ...any) {
 	l.log.log.Error("pebble fatal: the process ends", "error", fmt.Sprintf(format, args...))
 	os.Exit(1)
 }
 
-// flushBackoff slows down flushes and compactions that fail: Pebble tries again at once,
-// ten thousand times a second. Safe for concurrent use.
+// flushBackoff slows down failing flushes and compactions: Pebble retries at once, ten
+// thousand times a second. Safe for concurrent use.
 type flushBackoff struct{ failed atomic.Int64 } // in a row
 
 const (
 	minFlushBackoff = 10 * time.Millisecond
 	maxFlushBackoff = time.Second
-	// stuckAfter is how many flushes in a row must fail before an open gives up: about
-	// 0.6 s with the pauses between them.
+	// stuckAfter is the number of consecutive failing flushes after which an open gives up:
+	// about 0.6 s with the pauses between them.
 	stuckAfter = 7
 )
 
@@ -64,7 +64,7 @@ func (s *Store) eventListener(log *slog.Logger) *pebble.EventListener {
 			if n >= stuckAfter && s.opening.Load() {
 				select {
 				case s.stuck <- err:
-				default: // said before
+				default: // already reported
 				}
 			}
 		},

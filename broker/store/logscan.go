@@ -14,45 +14,45 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 )
 
-// Where a log ends, and whether that is its end
+// The end of a log
 //
-// Pebble reads the newest log up to the first chunk that is not whole and takes that for
-// its end: after a power cut it is. A flipped bit looks the same to it, and what follows
-// would vanish without a word. This file reads the framing once more, before Pebble does,
-// and says what lies behind that place.
+// Pebble reads the newest log up to the first incomplete chunk and takes that place for the
+// end: after a power cut it is. A flipped bit looks the same to Pebble, and the batches
+// behind it would vanish silently. This file reads the framing before Pebble does, and
+// reports the chunks behind that place.
 //
 // A log is a sequence of blocks of 32 KiB. A block holds chunks, which do not cross its
 // end: CRC:4 size:2 type:1 log:4 payload, integers little-endian. A batch is one chunk of
-// type full, or first, middle…, last. Less room than a header at a block's end is zeros.
-// A log that was closed ends in a header with the next log's number. Files are used again
-// (recycled), so behind the end may lie chunks of an older log; their log number says so.
+// type full, or first, middle…, last. Space too small for a header at a block's end is zeros.
+// A closed log ends in a header with the next log's number. Files are used again
+// (recycled), so chunks of an older log may follow the end; their log number shows that.
 // https://pkg.go.dev/github.com/cockroachdb/pebble/v2/record has the format.
 const (
 	logBlock     = 32 << 10
 	logHeader    = 4 + 2 + 1 + 4
-	syncHeader   = logHeader + 8 // of newer formats, which write the synced offset behind the log
+	syncHeader   = logHeader + 8 // of newer formats, which append the synced offset
 	typeFull     = 5             // then first, middle, last
 	typeLast     = 8
-	typeSyncFull = 9 // the same four of newer formats
+	typeSyncFull = 9 // the same four types in newer formats
 	typeSyncLast = 12
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// logScan is what the framing of one log file says.
+// logScan is the result of reading the framing of one log file.
 type logScan struct {
-	// end is the offset behind the last whole batch, stop that of the first chunk which
-	// is not whole. Between them is the beginning of a batch.
+	// end is the offset behind the last complete batch, stop that of the first incomplete
+	// chunk. The bytes between them are the beginning of a batch.
 	end, stop int64
-	closed    bool // the log has the trailer of one that was closed
-	batches   int  // whole ones before end
-	// lost is how many bytes behind end this log is known to have had.
+	closed    bool // the log has the trailer of a closed log
+	batches   int  // complete batches before end
+	// lost is the number of bytes behind end that this log is known to have had.
 	lost      int64
-	behind    int   // whole batches behind stop
-	behindEnd int64 // the end of the last of them
+	behind    int   // complete batches behind stop
+	behindEnd int64 // end of the last batch behind stop
 }
 
-// scanLog reads the file of a log. The error is one of reading: damage is in the result.
+// scanLog reads a log file. The error is a read error: damage is part of the result.
 func scanLog(r io.Reader, log uint32) (logScan, error) {
 	var s logScan
 	w := logWalk{log: log, buf: make([]byte, logBlock)}
@@ -73,21 +73,21 @@ func scanLog(r io.Reader, log uint32) (logScan, error) {
 	if !w.stopped {
 		s.stop = w.base
 	}
-	if s.stop > s.end && !s.closed { // a batch that was begun; a closed log has its trailer there
+	if s.stop > s.end && !s.closed { // an unfinished batch; a closed log has its trailer there
 		s.lost = max(s.lost, s.stop-s.end)
 	}
 	return s, nil
 }
 
-// logWalk is the block that is looked at.
+// logWalk is the current block of a scan.
 type logWalk struct {
 	log     uint32
 	buf     []byte
-	n       int   // bytes of buf that are there
-	base    int64 // offset of the block, and behind the last one of the file's end
-	at      int   // in buf
+	n       int   // valid bytes of buf
+	base    int64 // offset of the block; after the last block, of the file's end
+	at      int   // index in buf
 	stopped bool
-	begun   bool // a batch was begun and not ended
+	begun   bool // a batch has begun and not ended
 }
 
 func (w *logWalk) next(r io.Reader) (bool, error) {
@@ -99,15 +99,15 @@ func (w *logWalk) next(r io.Reader) (bool, error) {
 	return n > 0, nil
 }
 
-// chunk is one chunk's header, judged.
+// chunk is the checked header of one chunk.
 type chunk struct {
 	kind  int // 0 full, 1 first, 2 middle, 3 last
-	size  int // with the header
+	size  int // including the header
 	ours  bool
 	whole bool
 }
 
-// chunkAt judges the chunk at a place of the block that has room for a header.
+// chunkAt checks the chunk at an index of the block. REQUIRES: the block has room for a header there.
 func (w *logWalk) chunkAt(at int) (c chunk) {
 	b := w.buf[at:w.n]
 	header, kind := logHeader, int(b[6])
@@ -129,7 +129,7 @@ func (w *logWalk) chunkAt(at int) (c chunk) {
 	return c
 }
 
-// read goes through the block up to its end or to the first chunk that is not whole.
+// read scans the block up to its end or to the first incomplete chunk.
 func (w *logWalk) read(s *logScan) {
 	for w.n-w.at >= logHeader {
 		if w.padding() {
@@ -150,8 +150,8 @@ func (w *logWalk) read(s *logScan) {
 	}
 }
 
-// take notes a whole chunk. One that continues a batch whose beginning is not there is
-// passed over, as Pebble does.
+// take counts a complete chunk. A chunk that continues a batch without a beginning is
+// skipped, as in Pebble.
 func (w *logWalk) take(s *logScan, kind int) {
 	switch kind {
 	case 0, 3:
@@ -165,7 +165,7 @@ func (w *logWalk) take(s *logScan, kind int) {
 	}
 }
 
-// padding is whether the rest of the block is the zeros of one that has no room for a
+// padding reports whether the rest of the block is zeros because it has no room for a
 // header of either format.
 func (w *logWalk) padding() bool {
 	return w.n == logBlock && w.n-w.at < syncHeader && !slices.ContainsFunc(w.buf[w.at:w.n], nonZero)
@@ -173,7 +173,7 @@ func (w *logWalk) padding() bool {
 
 func nonZero(b byte) bool { return b != 0 }
 
-// stop notes that the chunk here is not whole, and looks at what is behind it in this block.
+// stop records that the current chunk is incomplete, and searches the rest of this block.
 func (w *logWalk) stop(s *logScan, c chunk) {
 	w.stopped = true
 	s.stop = w.base + int64(w.at)
@@ -191,8 +191,8 @@ func (w *logWalk) stop(s *logScan, c chunk) {
 	w.lookAhead(s)
 }
 
-// lookAhead looks for whole chunks of this log behind the place where it stopped, at each
-// byte: a damaged size says nothing of where the next chunk begins.
+// lookAhead searches for complete chunks of this log behind the place where the scan
+// stopped, at each byte: after a damaged size the start of the next chunk is unknown.
 func (w *logWalk) lookAhead(s *logScan) {
 	for ; w.n-w.at >= logHeader; w.at++ {
 		if binary.LittleEndian.Uint32(w.buf[w.at+7:]) != w.log {
@@ -208,7 +208,7 @@ func (w *logWalk) lookAhead(s *logScan) {
 		}
 		s.behindEnd = w.base + int64(w.at)
 		s.lost = max(s.lost, s.behindEnd-s.end)
-		w.at-- // the next one may begin here
+		w.at-- // the next chunk may begin here
 	}
 }
 
@@ -258,8 +258,8 @@ func readLog(fs vfs.FS, dir string, l logFile) (logScan, error) {
 	return s, errors.Join(err, f.Close())
 }
 
-// minUnflushed returns the oldest log that the manifest still needs. It is the second
-// field of a version edit, or the first where the comparer's name is not written.
+// minUnflushed returns the number of the oldest log that the manifest still needs. It is the
+// second field of a version edit, or the first where the comparer's name is not written.
 func minUnflushed(fs vfs.FS, dir string) (uint64, error) {
 	desc, err := pebble.Peek(dir, fs)
 	if err != nil || !desc.Exists {
@@ -274,7 +274,7 @@ func minUnflushed(fs vfs.FS, dir string) (uint64, error) {
 	for edits := record.NewReader(f, 0); ; {
 		r, err := edits.Next()
 		if err != nil {
-			return oldest, nil // its end, or damage that Pebble will name
+			return oldest, nil // the end of the manifest, or damage that Pebble will report
 		}
 		edit, err := io.ReadAll(r)
 		if err != nil {

@@ -174,12 +174,12 @@ func (s *Store) beginEpoch(version uint32) error {
 	return b.Close()
 }
 
-// PutClock notes the wall clock. It goes into a batch that is written anyway.
+// PutClock records the wall clock. It joins a batch that is written anyway.
 func (b *Batch) PutClock(now time.Time) {
 	b.set([]byte{tableMeta, metaClock}, appendTime(nil, now))
 }
 
-// Clock is the wall clock as it was last noted; zero if it never was.
+// Clock returns the recorded wall clock; zero if there is none.
 func (s *Store) Clock() (time.Time, error) {
 	value, err := s.get([]byte{tableMeta, metaClock})
 	if errors.Is(err, ErrNotFound) {

@@ -12,11 +12,11 @@ type Metrics struct {
 	SyncsSkipped   int64 // of the log, not needed: only Written batches
 	DurablePending int64 // Durable batches that do not hold yet
 
-	// What follows counts since the folder was opened; see DESIGN.md, Damage.
+	// The following fields count since the folder was opened; see DESIGN.md, Damage.
 	BadRecords       int64 // reads that met a record which does not decode
 	BadBlocks        int64 // reads that met a damaged block
-	CutBytes         int64 // of the newest log's torn end, cut off at the start
-	CutRecords       int64 // of those, records that could be told apart
+	CutBytes         int64 // bytes of the newest log's torn end, cut off at the start
+	CutRecords       int64 // records in these bytes that could be told apart
 	BackgroundErrors int64 // flushes and compactions that failed and were tried again
 }
 

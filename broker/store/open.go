@@ -55,7 +55,7 @@ func (o Options) withDefaults() Options {
 const formatMajorVersion = pebble.FormatColumnarBlocks
 
 // On a small volume memtables are smaller, one in memTableShare of it: up to five logs of
-// a memtable's size are kept to be used again, and a flush needs room for as much.
+// a memtable's size are kept for reuse, and a flush needs room for as much.
 const (
 	memTableShare = 32
 	minMemTable   = 4 << 20
@@ -85,21 +85,20 @@ type Store struct {
 	log     *repeatLog
 	flushes flushBackoff
 	opening atomic.Bool
-	stuck   chan error // capacity 1: why the engine does not get on while it opens
+	stuck   chan error // capacity 1: the reason for which the engine is stuck while it opens
 }
 
-// Open is OpenContext without a bound.
+// Open is OpenContext without a limit on the time.
 func Open(o Options) (*Store, error) { return OpenContext(context.Background(), o) }
 
-// OpenContext opens the folder, or makes it when there is none, recovers what the last
-// process left and begins a new epoch. A torn end of the log is cut off, counted in
-// Metrics and logged.
+// OpenContext opens or creates the folder, recovers the state of the last process and
+// begins a new epoch. A torn end of the log is cut off, counted in Metrics and logged.
 //
-// Errors wrap ErrVersion when a newer version of the program wrote it, ErrLogDamaged when
-// the log is damaged before its end, ErrCorrupt when its bytes are not ours or are damaged
-// elsewhere, ErrInUse when another process has it open, ErrStuck when what was recovered
-// cannot be written to tables, and the context's cause when that is done before. In the
-// last two cases the engine still runs: the process should end.
+// Errors wrap ErrVersion when a newer version of the program wrote the folder, ErrLogDamaged
+// when the log is damaged before its end, ErrCorrupt when the bytes are foreign or are
+// damaged elsewhere, ErrInUse when another process has the folder open, ErrStuck when the
+// recovered data cannot be written to tables, and the context's cause when the context is
+// done first. In the last two cases the engine still runs: the process should end.
 func OpenContext(ctx context.Context, o Options) (*Store, error) {
 	s, err := open(ctx, o.withDefaults(), nil)
 	if err != nil {
@@ -133,8 +132,8 @@ func open(ctx context.Context, o Options, tune func(*pebble.Options)) (*Store, e
 	}
 	s.opening.Store(true)
 	defer s.opening.Store(false)
-	// A disk may stall for ever, and Pebble retries a flush for ever: neither may hold up
-	// the caller, who wants to tell, or to stop.
+	// A disk may stall forever, and Pebble retries a flush forever: neither may block the
+	// caller, which wants to report, or to stop.
 	opened := make(chan error, 1)
 	go func() { opened <- s.start(o, po) }()
 	var err error
@@ -149,15 +148,15 @@ func open(ctx context.Context, o Options, tune func(*pebble.Options)) (*Store, e
 	case <-ctx.Done():
 		err = fmt.Errorf("given up: %w", context.Cause(ctx))
 	}
-	go func() { // should it end after all
+	go func() { // in case the open ends after all
 		_ = <-opened
 		_ = s.Close()
 	}()
 	return nil, err
 }
 
-// start does the work of open. Panics of the engine over what it reads are errors: a
-// damaged folder is no reason for a stack on standard error.
+// start does the work of open. It turns panics of the engine about the files into errors: a
+// damaged folder is no reason for a stack trace.
 func (s *Store) start(o Options, po *pebble.Options) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -175,7 +174,7 @@ func (s *Store) start(o Options, po *pebble.Options) (err error) {
 		return fmt.Errorf("lock folder: %w", err)
 	}
 	po.Lock = s.lock
-	if usage, err := po.FS.GetDiskUsage(o.Dir); err == nil { // not known in memory
+	if usage, err := po.FS.GetDiskUsage(o.Dir); err == nil { // unknown for a file system in memory
 		po.MemTableSize = min(po.MemTableSize, max(minMemTable, usage.TotalBytes/memTableShare))
 	}
 	tail, err := checkTail(po.FS, o.Dir)
@@ -246,7 +245,7 @@ func (s *Store) Close() error {
 	if s.db != nil {
 		errs = append(errs, s.db.Close())
 	}
-	if s.synced != nil { // behind the engine, which syncs its log once more
+	if s.synced != nil { // after the engine, which syncs its log once more
 		errs = append(errs, s.synced.close())
 	}
 	if s.lock != nil {

@@ -33,8 +33,8 @@ func (s *Store) view(key []byte, fn func(value []byte) error) error {
 	return errors.Join(fn(value), closer.Close())
 }
 
-// errBlock is within the errors of reads that met a damaged block, and not of those that
-// met a record which does not decode.
+// errBlock is wrapped by errors of reads of a damaged block, and not by errors of a record
+// that does not decode.
 var errBlock = fmt.Errorf("%w: read", ErrCorrupt)
 
 func readError(err error) error {
@@ -75,7 +75,7 @@ func scan(r pebble.Reader, lower, upper []byte, fn func(key, value []byte) (bool
 		}
 	}()
 	for ok := it.First(); ok; ok = it.Next() {
-		value, err := it.ValueAndErr() // of the block that has the key: it costs no read
+		value, err := it.ValueAndErr() // from the block of the key: it costs no read
 		if err != nil {
 			return readError(err)
 		}
@@ -99,8 +99,8 @@ func each[T any](s *Store, lower, upper []byte, decode func(key, value []byte) (
 	})
 }
 
-// eachStrict is each for records that nothing can stand in for: it ends with the first
-// that does not decode.
+// eachStrict is each for records that are indispensable: it ends at the first record that
+// does not decode.
 func eachStrict[T any](s *Store, prefix []byte, decode func(key, value []byte) (T, error), fn func(T) bool) error {
 	return s.scan(prefix, after(bytes.Clone(prefix)), func(key, value []byte) (bool, error) {
 		r, err := decode(key, value)
@@ -139,7 +139,7 @@ func (s *Store) Message(bucket, offset uint64) (*Message, error) {
 	return m, err
 }
 
-// RawMessage returns the bytes of a message's record, for one that does not decode.
+// RawMessage returns the bytes of a message's record, for a record that does not decode.
 func (s *Store) RawMessage(bucket, offset uint64) ([]byte, error) {
 	return s.get(appendMessageKey(make([]byte, 0, 17), bucket, offset))
 }
@@ -189,7 +189,7 @@ func (s *Store) FindProperty(bucket, from uint64, p Property, limit int) (off ui
 		}
 		seen++
 		found, err = hasProperty(value, p)
-		if err != nil { // this one cannot be found; the others can
+		if err != nil { // only this one cannot be found
 			s.badRecord(key, err)
 		}
 		if found {
@@ -258,8 +258,8 @@ func (s *Store) BucketsByPrefix(topic uint16, prefix, afterName string, limit in
 	return out, err
 }
 
-// EachTopic calls fn for all topics in the order of their names. Unlike the other records,
-// a topic or group that does not decode is an error: without it all below it is lost.
+// EachTopic calls fn for all topics in the order of their names. Unlike with other records,
+// a topic or group that does not decode is an error: all data below it would be lost.
 func (s *Store) EachTopic(fn func(Topic) bool) error {
 	return eachStrict(s, []byte{tableTopic}, decodeTopic, fn)
 }
@@ -304,9 +304,9 @@ func (s *Store) EachSubscription(group uint32, fn func(Subscription) bool) error
 type ExpiryPlace struct{ key string }
 
 // DueExpiry returns up to limit entries of the expiry table whose time is not after now,
-// the oldest first, from a place on, and the place behind them. They stay until
+// the oldest first, beginning at a place, and the place behind them. The entries stay until
 // DeleteExpiry. From the beginning of the table it walks over the tombstones of all
-// entries that were deleted and not yet compacted, which may be millions.
+// deleted entries that are not compacted yet, which may be millions.
 func (s *Store) DueExpiry(from ExpiryPlace, now time.Time, limit int) ([]Expiry, ExpiryPlace, error) {
 	if limit <= 0 || now.Unix() < 0 {
 		return nil, from, nil
@@ -323,7 +323,7 @@ func (s *Store) DueExpiry(from ExpiryPlace, now time.Time, limit int) ([]Expiry,
 	var out []Expiry
 	behind := from
 	err := s.scan(lower, upper, func(key, value []byte) (bool, error) {
-		behind.key = string(key) + "\x00" // the first key that comes after it
+		behind.key = string(key) + "\x00" // the smallest key after key
 		e, err := decodeExpiry(key, value)
 		if err != nil {
 			s.badRecord(key, err)
@@ -350,7 +350,7 @@ func (s *Store) DeadLetter(group uint32, seq uint64) (*DeadLetter, error) {
 }
 
 // OldestDeadLetter returns the lowest sequence of a group's dead letters, and whether
-// there is one. It reads keys only, so a record that is damaged does not hinder it.
+// there is one. It reads keys only, so a damaged record does not matter.
 func (s *Store) OldestDeadLetter(group uint32) (seq uint64, found bool, err error) {
 	prefix := appendGroupID(nil, tableDeadLetter, group)
 	err = s.scan(prefix, after(bytes.Clone(prefix)), func(key, _ []byte) (bool, error) {
@@ -363,8 +363,8 @@ func (s *Store) OldestDeadLetter(group uint32) (seq uint64, found bool, err erro
 }
 
 // DeadLetters returns up to limit dead letters of a group whose sequence is from or
-// higher, in the order of their arrival. In the place of one that does not decode there
-// is one with nothing but its key, an empty message, and the reason in Unreadable.
+// higher, in the order of their arrival. A record that does not decode
+// is returned with only its key, an empty message, and the reason in Unreadable.
 func (s *Store) DeadLetters(group uint32, from uint64, limit int) ([]*DeadLetter, error) {
 	if limit <= 0 {
 		return nil, nil

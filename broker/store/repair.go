@@ -12,24 +12,24 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// LogDamage is where the log of a folder is damaged, and what cutting it there costs.
+// LogDamage is the place of damage in the logs of a folder, and the loss of a cut there.
 type LogDamage struct {
 	Log    string // the file
-	Offset int64  // behind its last good batch
-	// LostBytes are those of the logs behind it, LostBatches the batches among them that
-	// are good; their order with the damaged ones is what makes them unusable.
+	Offset int64  // end of its last good batch
+	// LostBytes are the bytes of the logs behind Offset, LostBatches the number of good batches
+	// in them; these are unusable since batches before them are damaged.
 	LostBytes   int64
 	LostBatches int
-	// Files are what the cut makes beside the logs, with the bytes that were cut off.
+	// Files are the files, beside the logs, in which the cut keeps the removed bytes.
 	Files []string
 }
 
-// Repair finds the first damage of the logs in a folder that no process has open, and
-// cuts the logs off there if cut is set. The bytes behind it are kept in files that end
-// in .cut. It returns nil when the logs are whole or have a torn end at most, with which
-// Open deals by itself. Damage of tables is not found here.
+// Repair finds the first damage in the logs of a folder that no process has open, and cuts
+// the logs off there if cut is set. The bytes behind the damage are kept in files that end
+// in .cut. It returns nil when the logs are intact or have at most a torn end, which Open
+// handles by itself. It does not find damaged tables.
 //
-// After a crash in between the next call finishes what was begun.
+// After a crash in between, the next call completes the cut.
 func Repair(dir string, cut bool) (*LogDamage, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("repair store: %w", err)
@@ -96,8 +96,8 @@ func neededLogs(fs vfs.FS, dir string) ([]logFile, error) {
 	return logs, err
 }
 
-// damagedLog says whether a start would refuse a log. The newest may have a torn end;
-// those before it were closed, and must be whole.
+// damagedLog reports whether a start would refuse a log. The newest log may have a torn end;
+// earlier logs were closed, and must be complete.
 func damagedLog(dir string, l logFile, newest bool) (bool, logScan, error) {
 	if newest {
 		t, err := checkTail(vfs.Default, dir)
@@ -118,7 +118,7 @@ func damagedLog(dir string, l logFile, newest bool) (bool, logScan, error) {
 	return !whole, s, nil
 }
 
-// cutName is a name beside a log that is not taken.
+// cutName returns an unused name beside a log.
 func cutName(dir, log string) string {
 	for i := 0; ; i++ {
 		name := log + ".cut"
@@ -131,8 +131,8 @@ func cutName(dir, log string) string {
 	}
 }
 
-// cutLogs keeps what is behind the damage, then takes it away: first the later logs, the
-// newest first, so that a crash leaves a folder that a start refuses or repairs.
+// cutLogs saves the bytes behind the damage, then removes them: first the later logs, the
+// newest first, so that after a crash a start refuses or repairs the folder.
 func cutLogs(dir string, l logFile, offset int64, later []logFile, names []string) error {
 	path := filepath.Join(dir, l.name)
 	if err := copyEnd(path, filepath.Join(dir, names[0]), offset); err != nil {
@@ -157,7 +157,7 @@ func cutLogs(dir string, l logFile, offset int64, later []logFile, names []strin
 	return forgetSynced(dir)
 }
 
-// forgetSynced gives up what the mark promises of the log.
+// forgetSynced drops the promise of the mark about the log.
 func forgetSynced(dir string) error {
 	if err := os.Remove(filepath.Join(dir, syncedName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cut log: %w", err)
@@ -169,7 +169,7 @@ func forgetSynced(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// copyEnd keeps the bytes of a file from an offset on in another.
+// copyEnd copies the bytes of a file from an offset on into another file.
 func copyEnd(from, to string, offset int64) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -12,17 +12,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The mark of what was synced
+// The mark of the synced offset
 //
-// A chunk that is not whole is the end of the log if nothing behind it was promised, and
-// damage if something was. The log itself does not say which (walfs.go: it must not). So
-// each real sync is followed by a write of the log's number and the offset that the sync
-// covered to a small file beside the logs, without a sync of its own.
+// An incomplete chunk is the end of the log if nothing behind it was promised, and damage
+// otherwise. The log itself does not record that (walfs.go: it must not). So after each real
+// sync, the log's number and the synced offset are written to a small file beside the logs,
+// without a sync of that file.
 //
-// Invariant: what the mark says is true. It is written after the sync has returned, so on
-// disk it is as old as the system's write-back, and never ahead of the log. A crash that
-// loses it loses knowledge and no data: then damage counts as the log's end, and is
-// reported as such.
+// Invariant: the mark is true. It is written after the sync has returned, so on disk it may
+// lag by the system's write-back, and is never ahead of the log. A crash that loses the
+// mark loses no data: then damage counts as the log's end, and is reported as such.
 //
 //	log:8 offset:8 crc32c:4, big-endian
 const (
@@ -30,8 +29,8 @@ const (
 	syncedBytes = 8 + 8 + 4
 )
 
-// syncedMark is the file. Safe for concurrent use: a log may be closed while the next one
-// is written.
+// syncedMark is the open file. Safe for concurrent use: a log may be closed while the next
+// one is written.
 type syncedMark struct {
 	log *slog.Logger
 
@@ -40,7 +39,7 @@ type syncedMark struct {
 	number uint64   // guarded by mu
 }
 
-// openSynced opens the file, and makes it if there is none.
+// openSynced opens the file, or creates it.
 func openSynced(fs vfs.FS, dir string, log *slog.Logger) (*syncedMark, error) {
 	f, err := fs.OpenReadWrite(fs.PathJoin(dir, syncedName), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -49,7 +48,7 @@ func openSynced(fs vfs.FS, dir string, log *slog.Logger) (*syncedMark, error) {
 	return &syncedMark{log: log, file: f}, nil
 }
 
-// put notes that a log is on disk up to an offset.
+// put records that a log is synced up to an offset.
 func (m *syncedMark) put(number uint64, offset int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -58,7 +57,7 @@ func (m *syncedMark) put(number uint64, offset int64) {
 	}
 	m.number = number
 	if _, err := m.file.WriteAt(encodeSynced(number, offset), 0); err != nil {
-		// Less is known after a crash, and nothing is lost. Once is enough to say so.
+		// After a crash less is known, and nothing is lost, so one warning is enough.
 		m.log.Warn("mark of synced log not written", "error", err)
 		_ = m.file.Close()
 		m.file = nil
@@ -81,7 +80,7 @@ func encodeSynced(number uint64, offset int64) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// readSynced returns what the mark says; zeros when there is none or it is not whole.
+// readSynced returns the content of the mark; zeros if the file is missing or incomplete.
 func readSynced(fs vfs.FS, dir string) (number uint64, offset int64, err error) {
 	f, err := fs.Open(fs.PathJoin(dir, syncedName))
 	if errors.Is(err, os.ErrNotExist) {

@@ -8,22 +8,22 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ErrLogDamaged: the newest log has a damaged batch, and behind it batches that were
-// reported as safe. It wraps ErrCorrupt.
+// ErrLogDamaged: the newest log has a damaged batch before batches that were reported as
+// safe. It wraps ErrCorrupt.
 var ErrLogDamaged = fmt.Errorf("%w: log damaged", ErrCorrupt)
 
-// logTail is what checkTail found behind the end of the newest log.
+// logTail is the result of checkTail: the end of the newest log.
 type logTail struct {
 	logFile
 	logScan
-	synced int64 // how far the log is known to have been synced; 0 is not known
+	synced int64 // offset up to which the log is known to be synced; 0: unknown
 }
 
-// missing says whether batches that were reported as safe are lost with this tail.
+// missing reports whether batches that were reported as safe are lost with this tail.
 func (t *logTail) missing() bool { return t.synced > t.stop }
 
-// checkTail reads the framing of the newest log. The error wraps ErrLogDamaged when its
-// damage is not its end: good batches lie behind a bad one, and the bad one was synced.
+// checkTail reads the framing of the newest log. The error wraps ErrLogDamaged when the
+// damage is not the log's end: good, synced batches follow a damaged one.
 func checkTail(fs vfs.FS, dir string) (logTail, error) {
 	var t logTail
 	var err error
@@ -35,7 +35,7 @@ func checkTail(fs vfs.FS, dir string) (logTail, error) {
 		return t, err
 	}
 	if number > t.number {
-		// Logs are deleted when the manifest does not need them any more.
+		// A log is deleted when the manifest no longer needs it.
 		if needed, err := minUnflushed(fs, dir); err != nil || number >= needed {
 			t.logFile, t.synced = logFile{number, fmt.Sprintf("%06d.log", number)}, offset
 			return t, errors.Join(err, fmt.Errorf("%w: %s is missing, and %d bytes of it were reported as safe: "+
@@ -59,7 +59,7 @@ func checkTail(fs vfs.FS, dir string) (logTail, error) {
 	return t, nil
 }
 
-// report tells of a torn end, if there is one. Pebble leaves it out.
+// reportTail logs a torn end, if there is one. Pebble does not report it.
 func (s *Store) reportTail(t *logTail, log *slog.Logger) {
 	lost := t.lost
 	if t.missing() {
@@ -70,7 +70,7 @@ func (s *Store) reportTail(t *logTail, log *slog.Logger) {
 	}
 	records := int64(t.behind)
 	if t.missing() {
-		records++ // the one that is damaged
+		records++ // the damaged batch
 	}
 	s.damage.cutBytes.Store(lost)
 	s.damage.cutRecords.Store(records)

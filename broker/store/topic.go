@@ -23,13 +23,13 @@ type Topic struct {
 	Created          time.Time
 	Auto             bool // created on demand
 	MaxUserBuckets   int
-	UnservedTTL      time.Duration // of an idle bucket of which no message was served
+	UnservedTTL      time.Duration // TTL of an idle bucket without a served message
 }
 
 const (
 	topicExpireBacklog = iota
 	topicAuto
-	topicFlags // their number
+	topicFlags // number of flags
 )
 
 func (t *Topic) appendValue(dst []byte) []byte {

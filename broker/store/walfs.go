@@ -68,7 +68,7 @@ type walFS struct {
 	gate   *syncGate
 	log    *slog.Logger
 	synced *syncedMark // nil until the folder is open
-	// flushes slows down the creation of tables while flushes fail; nil does not.
+	// flushes slows down the creation of tables while flushes fail; nil: no slowdown.
 	flushes *flushBackoff
 }
 
@@ -106,9 +106,9 @@ type walFile struct {
 	log     *slog.Logger
 	number  uint64
 	synced  *syncedMark
-	written int64 // bytes, from the file's beginning
+	written int64 // bytes from the start of the file
 	owed    bool  // a sync was skipped since the last real one
-	failed  error // of a real sync
+	failed  error // error of a real sync
 }
 
 func (f *walFile) Write(p []byte) (int, error) {
@@ -117,12 +117,12 @@ func (f *walFile) Write(p []byte) (int, error) {
 	return n, err //nolint:wrapcheck // Pebble looks at it
 }
 
-// maxPreallocate is how much of a log is set aside when it is begun.
+// maxPreallocate is the space that is reserved when a log is begun, in bytes.
 const maxPreallocate = 4 << 20
 
-// Preallocate sets aside less than Pebble asks for, which is a memtable's size for each
-// log: a new store begins six logs while its memtable grows, and keeps them to use them
-// again, so 7 MB of messages took 420 MiB of the volume.
+// Preallocate reserves less than Pebble asks for, which is a memtable's size for each log: a
+// new store begins six logs while its memtable grows, and keeps them for reuse, so 7 MB of
+// messages took 420 MiB of the volume.
 func (f *walFile) Preallocate(offset, length int64) error {
 	return f.File.Preallocate(offset, min(length, maxPreallocate)) //nolint:wrapcheck // Pebble looks at it
 }
