@@ -56,6 +56,40 @@ func newLeases(invisible time.Duration, renew renewFunc, patience func() time.Du
 
 func (ls *leases) period() time.Duration { return ls.invisible / 3 }
 
+// confirm returns the instant from which the lease of a delivery counts, or false if the lease has ended. A delivery may have
+// waited in the network, or in the socket of a process or machine that was stopped, and only the broker knows for how long:
+// its lease is at most as old as the request for it. If the first renewal would be due by that, the delivery does not begin
+// before the renewal. The wall clock is compared as well, since the monotonic clock stands still while a machine sleeps.
+//
+// A broker that cannot be reached is asked again until the lease would have ended. One that refuses the question is not one
+// that says that the lease has ended: then the delivery counts from when it came. Nothing more is asked after ctx has ended.
+func (ls *leases) confirm(ctx context.Context, l *lease, asked, received time.Time) (from time.Time, ok bool) {
+	age := max(received.Sub(asked), received.Round(0).Sub(asked.Round(0)))
+	if age < ls.period() {
+		return asked, true
+	}
+	for n := 1; ctx.Err() == nil; n++ {
+		from := time.Now()
+		handle, err := ls.renew(context.WithoutCancel(ctx), l.handle, l)
+		switch {
+		case err == nil:
+			if handle != "" {
+				l.handle = handle // no other goroutine knows l before begin
+			}
+			return from, true
+		case errors.Is(err, errStale):
+			return time.Time{}, false
+		case hopeless(err):
+			return received, true
+		}
+		if time.Since(received) >= ls.invisible {
+			return time.Time{}, false
+		}
+		pause(ctx, retryDelay(n))
+	}
+	return received, true // it is given back
+}
+
 // begin keeps l alive from now on; lose is called if that fails.
 func (ls *leases) begin(l *lease, now time.Time, lose context.CancelCauseFunc) {
 	ls.mu.Lock()

@@ -20,7 +20,9 @@ import (
 
 // What the official client (v5.1.4) does otherwise than the stubs, and cannot be made to do from outside:
 //
-//   - It does not renew leases. A handler with all its retries must end within Options.Invisible.
+//   - It does not renew leases. A handler with all its retries must end within Options.Invisible. It does not show when a
+//     delivery was asked for either: one that waited in a stopped process until its lease ended begins, but never beside
+//     another delivery of its message to this process.
 //   - It retries by itself: after [Retry] it keeps the message and calls the handler again, with the next attempt, after
 //     the delay of the group's back-off policy; the verdict's own is not used. The broker does not hear of the attempt. A
 //     consumer that stops meanwhile leaves the message to its lease.
@@ -121,7 +123,7 @@ func (c *officialConsumer) Run(ctx context.Context, h Handler) error {
 	}
 	defer link.close() //nolint:errcheck // nothing that matters is under way any more
 	r := &officialRun{
-		opts: c.opts, log: c.opts.Logger, handler: h, messages: messages, penstock: newPenstock(link, c.opts, &c.features),
+		opts: c.opts, log: c.opts.Logger, handler: h, messages: messages, once: newOnce(), penstock: newPenstock(link, c.opts, &c.features),
 	}
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -147,6 +149,7 @@ type officialRun struct {
 	handler  Handler
 	messages context.Context // parent of all handlers' contexts
 	penstock *penstock
+	once     *once
 
 	client atomic.Pointer[deadLetterer]
 	mu     sync.Mutex // guards the following field, and handlers.Add against handlers.Wait
@@ -243,9 +246,15 @@ func (r *officialRun) consume(view *rocketmq.MessageView) rocketmq.ConsumerResul
 	defer r.handlers.Done()
 	ctx, cancel := context.WithDeadlineCause(r.messages, received.Add(r.opts.Invisible), ErrLeaseLost)
 	defer cancel()
+	ctx, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	defer r.once.enter(view.GetMessageId(), lose)()
+	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return rocketmq.NewConsumerResultSuspend(officialStep) // after a failure the client would call again, beside a newer delivery
+	}
 	v := callHandler(ctx, r.handler, messageOfView(view, received), r.log)
-	if v.Kind == VerdictRetry && errors.Is(context.Cause(ctx), ErrStopping) {
-		v = Suspend(0) // it failed because we stopped it: that is no attempt
+	if cause := context.Cause(ctx); v.Kind == VerdictRetry && (errors.Is(cause, ErrStopping) || errors.Is(cause, ErrLeaseLost)) {
+		v = Suspend(0) // a stop is no attempt, and without a lease the client must not call again by itself
 	}
 	return r.settle(context.WithoutCancel(ctx), v, view) // a stop waits for it
 }

@@ -21,23 +21,27 @@ func (r *stubsRun) poll(ctx context.Context, i int) {
 	// An attempt id names one batch: asked for again under the same one, the broker repeats the batch whose answer was
 	// lost on the way, without counting a delivery. So it changes only when an answer has come whole.
 	attempt := randomHex(16)
+	var asked time.Time // first under this attempt id: no lease that the answer brings is older
 	for failures := 0; ; {
 		queue, batch, wait := r.session.ask(i)
 		n := r.slots.take(r.accept, batch)
 		if n == 0 {
 			return
 		}
+		if asked.IsZero() {
+			asked = time.Now()
+		}
 		messages, err := r.receive(ctx, queue, n, wait, attempt)
 		r.slots.give(n - len(messages))
 		received := time.Now()
 		for _, m := range messages {
-			r.begin(m, received)
+			r.begin(m, asked, received)
 		}
 		switch {
 		case r.accept.Err() != nil:
 			return
 		case err == nil:
-			failures, attempt = 0, randomHex(16)
+			failures, attempt, asked = 0, randomHex(16), time.Time{}
 			continue
 		}
 		failures++

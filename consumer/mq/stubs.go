@@ -54,6 +54,7 @@ func (c *stubsConsumer) Run(ctx context.Context, h Handler) error {
 		opts: c.opts, log: c.opts.Logger, link: link, handler: h, accept: ctx,
 		session: session,
 		slots:   newSlots(c.opts.Workers),
+		once:    newOnce(),
 		settler: settler,
 		leases: newLeases(c.opts.Invisible, func(ctx context.Context, handle string, l *lease) (string, error) {
 			return settler.renew(ctx, l, handle, c.opts.Invisible)
@@ -76,6 +77,7 @@ type stubsRun struct {
 	accept  context.Context // Run's: when it ends, no message is taken on any more
 	session *session
 	slots   *slots
+	once    *once
 	leases  *leases
 	settler *settler
 
@@ -177,34 +179,48 @@ func within(d time.Duration, c <-chan struct{}) bool {
 }
 
 // begin runs one message on a goroutine of its own. Its slot is free again when it is settled, or its ack queued.
-func (r *stubsRun) begin(m *v2.Message, received time.Time) {
+func (r *stubsRun) begin(m *v2.Message, asked, received time.Time) {
 	p := m.GetSystemProperties()
 	l := &lease{id: p.GetMessageId(), lite: p.GetLiteTopic(), handle: p.GetReceiptHandle()}
 	r.handlers.Go(func() {
 		defer r.slots.give(1)
-		v := r.decide(m, l, received)
+		from, ok := r.leases.confirm(r.accept, l, asked, received)
+		if !ok {
+			r.log.Warn("delivery dropped: its lease had ended before the delivery was read", "message_id", l.id)
+			return
+		}
+		v, ok := r.decide(m, l, from, received)
 		handle, until := r.leases.end(l)
+		if !ok {
+			r.log.Warn("delivery dropped: its lease ended before the handler began", "message_id", l.id)
+			return
+		}
 		r.settler.settle(r.settling, v, l, handle, until)
 	})
 }
 
-func (r *stubsRun) decide(m *v2.Message, l *lease, received time.Time) Verdict {
+// decide returns the verdict on a delivery whose lease began at from, or false if a newer delivery has taken its place.
+func (r *stubsRun) decide(m *v2.Message, l *lease, from, received time.Time) (Verdict, bool) {
 	ctx, cancel := context.WithCancelCause(r.messages)
 	defer cancel(nil)
-	r.leases.begin(l, received, cancel)
+	r.leases.begin(l, from, cancel)
 	if r.accept.Err() != nil {
-		return Suspend(0) // it came while we were leaving
+		return Suspend(0), true // it came while the consumer was stopping
 	}
 	message, err := messageOf(m, received)
 	if err != nil {
 		r.log.Error("message cannot be read", "message_id", l.id, "error", err)
-		return Reject()
+		return Reject(), true
+	}
+	defer r.once.enter(l.id, cancel)()
+	if errors.Is(context.Cause(ctx), ErrLeaseLost) {
+		return Verdict{}, false
 	}
 	v := callHandler(ctx, r.handler, message, r.log)
 	if v.Kind == VerdictRetry && errors.Is(context.Cause(ctx), ErrStopping) {
-		return Suspend(0) // it failed because we stopped it: that is no attempt
+		return Suspend(0), true // it failed because of the stop: that is no attempt
 	}
-	return v
+	return v, true
 }
 
 // callHandler is a net under the handler: a panic costs one attempt of one message, not the process.
