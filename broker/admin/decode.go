@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/penstockmq/penstock/suspend"
 )
@@ -116,6 +117,17 @@ func targetOf(scope, name string) (suspend.Target, error) {
 		return suspend.Target{}, inField("name", err)
 	}
 	return t, nil
+}
+
+// checkNote refuses a text for people that cannot be kept whole, or that could change the terminal of its readers.
+func checkNote(field, text string) error {
+	switch {
+	case len(text) > suspend.MaxNoteBytes:
+		return inField(field, fmt.Errorf("%w: it has %d bytes, want at most %d", errBody, len(text), suspend.MaxNoteBytes))
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return inField(field, fmt.Errorf("%w: %q has a control character", errBody, text))
+	}
+	return nil
 }
 
 // pageSize is the parameter limit: 1 to maxPage, defaultPage when absent.

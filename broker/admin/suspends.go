@@ -33,9 +33,9 @@ type SetSuspend struct {
 	Name     string    `json:"name"`
 	Until    time.Time `json:"until,omitzero"`
 	Duration *Duration `json:"duration,omitempty"`
-	Reason   string    `json:"reason,omitempty"`
-	// By is who sets it; "operator" when empty.
-	By string `json:"by,omitempty"`
+	// Reason is for people: at most 255 bytes, no control characters. So is By, "operator" when empty.
+	Reason string `json:"reason,omitempty"`
+	By     string `json:"by,omitempty"`
 }
 
 // Lifted says whether there was something to lift.
@@ -106,6 +106,9 @@ func (s *Server) setSuspend(r *http.Request) (int, any, error) {
 func (b SetSuspend) hold(now time.Time) (suspend.Hold, error) {
 	target, err := targetOf(b.Scope, b.Name)
 	if err != nil {
+		return suspend.Hold{}, err
+	}
+	if err := cmp.Or(checkNote("reason", b.Reason), checkNote("by", b.By)); err != nil {
 		return suspend.Hold{}, err
 	}
 	h := suspend.Hold{Target: target, Until: b.Until, By: cmp.Or(b.By, byOperator), Reason: b.Reason}

@@ -44,10 +44,10 @@ func run(args, environ []string, in io.Reader, out, errOut io.Writer) int {
 	case err == nil:
 		return exitOK
 	case errors.Is(err, errUsage), errors.Is(err, node.ErrOptions):
-		fmt.Fprintf(errOut, "penstock: %v\n", err)
+		fmt.Fprintf(safeWriter{errOut}, "penstock: %v\n", err)
 		return exitUsage
 	default:
-		fmt.Fprintf(errOut, "penstock: %v\n", err)
+		fmt.Fprintf(safeWriter{errOut}, "penstock: %v\n", err)
 		return exitFailed
 	}
 }

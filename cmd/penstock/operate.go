@@ -23,7 +23,7 @@ func operate[T any](cmd *cobra.Command, env environment, ask func(ctx context.Co
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), answer)
 		}
-		return show(cmd.OutOrStdout(), answer)
+		return show(safeWriter{cmd.OutOrStdout()}, answer)
 	}
 }
 

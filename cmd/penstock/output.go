@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 )
@@ -19,7 +21,7 @@ func addJSONFlag(fs *pflag.FlagSet) *bool {
 }
 
 func printJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
+	e := json.NewEncoder(safeWriter{w})
 	e.SetIndent("", "  ")
 	if err := e.Encode(v); err != nil {
 		return fmt.Errorf("print: %w", err)
@@ -38,7 +40,7 @@ func newTable(w io.Writer, columns ...string) *table {
 
 func (t *table) row(cells ...string) {
 	for i, c := range cells {
-		if c == "" {
+		if cells[i] = escapeControls(c, ""); c == "" {
 			cells[i] = "-"
 		}
 	}
@@ -47,6 +49,36 @@ func (t *table) row(cells ...string) {
 }
 
 func (t *table) flush() error { return t.w.Flush() }
+
+// safeWriter writes to a terminal text that comes from outside: a reason, a name, a message of a server. A control character in
+// it could move the cursor, or hide what is printed before.
+type safeWriter struct{ to io.Writer }
+
+// Write implements [io.Writer]. Each p must end between two characters.
+func (w safeWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, escapeControls(string(p), "\t\n")); err != nil {
+		return 0, err //nolint:wrapcheck // it is the writer's own
+	}
+	return len(p), nil
+}
+
+// escapeControls replaces control characters that are not in keep with \uXXXX, which is the same text to a reader of JSON.
+// Bytes that are not UTF-8 become U+FFFD. With a line feed in keep, a carriage return before one stays, too.
+func escapeControls(text, keep string) string {
+	if utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for i, r := range text {
+		lineEnd := r == '\r' && strings.HasPrefix(text[i+1:], "\n") && strings.Contains(keep, "\n")
+		if unicode.IsControl(r) && !strings.ContainsRune(keep, r) && !lineEnd {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
 
 func number[T int | int64 | uint64 | uint8](n T) string { return strconv.FormatInt(int64(n), 10) }
 

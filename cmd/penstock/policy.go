@@ -288,7 +288,7 @@ func newPolicyCheck(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		w := cmd.OutOrStdout()
+		w := safeWriter{cmd.OutOrStdout()}
 		switch {
 		case *live:
 			return checkAgainstLive(cmd, env, text, *asJSON)
@@ -324,7 +324,7 @@ func checkAgainstLive(cmd *cobra.Command, env environment, text string, asJSON b
 	if err := c.do(cmd.Context(), http.MethodPost, nil, admin.CheckPolicy{Text: text}, &got, "policy", "check"); err != nil {
 		return err
 	}
-	w := cmd.OutOrStdout()
+	w := safeWriter{cmd.OutOrStdout()}
 	if asJSON {
 		return printJSON(w, got)
 	}

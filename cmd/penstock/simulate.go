@@ -66,7 +66,7 @@ func newPolicySimulate() *cobra.Command {
 		if *asJSON {
 			return printJSON(cmd.OutOrStdout(), result)
 		}
-		return result.Print(cmd.OutOrStdout())
+		return result.Print(safeWriter{cmd.OutOrStdout()})
 	}
 	return cmd
 }
