@@ -13,30 +13,30 @@ import (
 	"github.com/penstockmq/penstock/suspend/signal"
 )
 
-// errAlarmRate is 503, and not 429: Alertmanager repeats a post that was answered with 5xx
-// and drops one that was answered with 4xx.
+// errAlarmRate is answered with 503 and not 429: Alertmanager repeats a post after 5xx and
+// drops it after 4xx.
 var errAlarmRate = errors.New("too many alarms")
 
 const (
-	// alarmsPerSecond is how many alerts one sender may post in the long run, alarmBurst
-	// how many at once: more than one post can have.
+	// alarmsPerSecond is the long-term rate of alerts of one sender, alarmBurst the number that
+	// it may post at once: more than one post can contain.
 	alarmsPerSecond = 100
 	alarmBurst      = 2 * signal.MaxAlerts
-	// unprovenShare is how many times as much all senders may post together that prove
-	// nothing: one of them cannot use it up.
+	// unprovenShare is the multiple of these bounds for all senders without a proof together:
+	// one of them cannot use it up.
 	unprovenShare = 4
-	// maxAlarmSenders bounds the senders that are remembered. Further addresses share
-	// what all of them have.
+	// maxAlarmSenders bounds the remembered senders. Further addresses share the allowance of
+	// all addresses.
 	maxAlarmSenders = 1024
 )
 
-// allowance is what a sender may still post at an instant. The zero value is a full one.
+// allowance is the number of alerts that a sender may still post. The zero value is full.
 type allowance struct {
-	used float64 // of the burst
+	used float64 // used part of the burst
 	at   time.Time
 }
 
-// take uses n of it, or says how long to wait for them.
+// take uses n alerts of the allowance, or returns the time until it has room for them.
 func (a *allowance) take(now time.Time, n, perSecond, burst float64) (wait time.Duration) {
 	a.used = max(0, a.used-max(0, now.Sub(a.at).Seconds())*perSecond)
 	a.at = now
@@ -47,7 +47,7 @@ func (a *allowance) take(now time.Time, n, perSecond, burst float64) (wait time.
 	return 0
 }
 
-// alarmRates bounds how fast alarms come, by sender.
+// alarmRates bounds the rate of alarms of each sender.
 type alarmRates struct {
 	mu       sync.Mutex // guards the following fields
 	senders  map[string]*allowance
@@ -85,14 +85,14 @@ func (r *alarmRates) count() float64 {
 	return float64(r.refused)
 }
 
-// of is the allowance of a sender; nil if so many are remembered that it has none.
+// of returns the allowance of a sender; nil if maxAlarmSenders are remembered already.
 func (r *alarmRates) of(now time.Time, name string) *allowance {
 	if a := r.senders[name]; a != nil {
 		return a
 	}
 	if len(r.senders) >= maxAlarmSenders {
 		for other, a := range r.senders {
-			if now.Sub(a.at).Seconds()*alarmsPerSecond >= a.used { // it is as one that never posted
+			if now.Sub(a.at).Seconds()*alarmsPerSecond >= a.used { // its allowance is full again, as that of a new sender
 				delete(r.senders, other)
 			}
 		}
@@ -105,18 +105,18 @@ func (r *alarmRates) of(now time.Time, name string) *allowance {
 	return a
 }
 
-// sender is what posts alarms.
+// sender is the origin of an alarm.
 type sender struct {
 	name   string // as in signal.Signal.Sender
 	proven bool
 }
 
-// mayChange says whether the sender may replace or resolve a signal: what one has proven is
-// not changed by one that proves nothing.
+// mayChange reports whether the sender may replace or resolve a signal: a sender without a
+// proof cannot change a proven signal.
 func (s sender) mayChange(was signal.Signal) bool { return s.proven || !was.Proven() }
 
-// addressOf is the sender of a request that proves nothing. Hosts choose among 2^64
-// addresses of IPv6, so one of those is its network.
+// addressOf returns the sender of a request without a proof. An IPv6 host can choose among
+// 2^64 addresses, so the sender is the network of its address.
 func addressOf(r *http.Request) sender {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
@@ -132,7 +132,7 @@ func addressOf(r *http.Request) sender {
 	return sender{name: signal.SenderAddress + host}
 }
 
-// retryError is a refusal with the time after which it is worth trying again.
+// retryError is a refusal with the time after which another try is useful.
 type retryError struct {
 	after time.Duration
 	err   error

@@ -35,7 +35,7 @@ type SignalStore interface {
 	Publish(ctx context.Context, s signal.Signal) error
 	Clear(ctx context.Context, target suspend.Target, source string) error
 	All() []signal.Signal
-	// Displaced counts the alarms that gave way to others.
+	// Displaced counts the alarms that were displaced by other alarms.
 	Displaced() int64
 }
 
@@ -61,7 +61,7 @@ func (s *Server) postAlarms(r *http.Request) (int, any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), alarmsMax)
 	defer cancel()
 	if isSNS(r) {
-		// Until its signature is checked a post is that of any address.
+		// Until its signature is checked, the post counts for its address.
 		if err := s.alarms.rates.admit(time.Now(), addressOf(r), 1); err != nil {
 			return 0, nil, err
 		}
@@ -108,7 +108,7 @@ func readAlarm(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// alarmOptions are those of [Options] that alarms need; immutable but for rates.
+// alarmOptions are the [Options] for alarms; immutable but for rates.
 type alarmOptions struct {
 	signals SignalStore
 	token   string
@@ -116,8 +116,8 @@ type alarmOptions struct {
 	rates   *alarmRates
 }
 
-// sender says what posts; false if it lacks the token. It compares digests, so that the
-// time it takes tells neither how much of a guess was right nor how long the token is.
+// sender returns the origin of the post; false if the token is missing or wrong. It compares
+// digests, so that its time reveals neither a part of the token nor its length.
 func (a *alarmOptions) sender(r *http.Request) (sender, bool) {
 	if a.token == "" {
 		return addressOf(r), true
@@ -191,8 +191,8 @@ func (s *Server) raise(ctx context.Context, now time.Time, from sender, a signal
 	return n, nil
 }
 
-// overtaken says whether something later than the alert has come before it, or something
-// that the sender may not replace.
+// overtaken reports whether a later signal than the alert exists, or a signal that the
+// sender may not replace.
 func overtaken(a signal.Alert, from sender, sig signal.Signal, raised []signal.Signal) bool {
 	for _, was := range raised {
 		if was.Target == sig.Target && was.Source == sig.Source && (was.Outdates(a) || !from.mayChange(was)) {

@@ -6,9 +6,9 @@ import (
 	"github.com/penstockmq/penstock/broker"
 )
 
-// damageCollector reads, at each scrape, what of the store could not be read or written, and what
-// room its volume has.
-// It asks no owner loop: a broker that hangs on its disk still says so.
+// damageCollector reports, at each scrape, unreadable and unwritable data of the store, and
+// the free space on its volume. It asks no owner loop: a broker that hangs on its disk still
+// reports.
 type damageCollector struct {
 	broker                                             *broker.Broker
 	records, blocks, cutBytes, cutBatches, backgrounds *prometheus.Desc
@@ -23,12 +23,12 @@ func newDamageCollector(b *broker.Broker) *damageCollector {
 		broker:      b,
 		records:     desc("unreadable_records_total", "Reads that met a record which does not decode."),
 		blocks:      desc("damaged_blocks_total", "Reads that met a damaged block of a file."),
-		cutBytes:    desc("log_cut_bytes", "Bytes at the end of the log that the start cut off: a crash tore it, or they were damaged."),
-		cutBatches:  desc("log_cut_batches", "Batches among them that could be told apart."),
+		cutBytes:    desc("log_cut_bytes", "Bytes at the end of the log that were cut off at the start, torn by a crash or damaged."),
+		cutBatches:  desc("log_cut_batches", "Batches in the bytes cut off at the start, as far as recognized."),
 		backgrounds: desc("background_errors_total", "Flushes and compactions that failed and were tried again."),
-		free:        desc("disk_free_bytes", "Room on the volume of the data folder, the ballast included."),
-		reserve:     desc("disk_reserve_bytes", "Of which is kept for acks, purges and recovery; 0 if nothing is."),
-		refusing:    desc("disk_refusing", "1 while new messages are refused for want of room."),
+		free:        desc("disk_free_bytes", "Free bytes on the volume of the data folder, including the ballast."),
+		reserve:     desc("disk_reserve_bytes", "Free bytes that are kept for acks, purges and recovery; 0 without a reserve."),
+		refusing:    desc("disk_refusing", "1 while new messages are refused because the free bytes are below the reserve."),
 	}
 }
 

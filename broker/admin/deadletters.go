@@ -35,8 +35,8 @@ type Redrive struct {
 	Sequences []uint64 `json:"sequences"`
 }
 
-// Redriven says how many went; those that were gone already are not counted. Unreadable
-// are those that stay because their records are damaged on disk.
+// Redriven counts the dead letters that were sent again, without those that were gone
+// already. Unreadable counts those that stay because their records are damaged on disk.
 type Redriven struct {
 	Redriven   int `json:"redriven"`
 	Unreadable int `json:"unreadable,omitempty"`

@@ -34,7 +34,7 @@ type Explanation struct {
 	EstimatedStart time.Time `json:"estimated_start,omitzero"`
 	// Limits are those that apply, with what is used of them now.
 	Limits []quota.Line `json:"limits"`
-	// PolicyNotice says that the policy in force is not the one of its source; absent when it is.
+	// PolicyNotice says that the policy in force differs from its source; absent when it does not.
 	PolicyNotice string `json:"policy_notice,omitempty"`
 }
 

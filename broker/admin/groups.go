@@ -20,8 +20,8 @@ type Group struct {
 	ClientQuota int      `json:"client_quota"`
 	MaxSuspend  Duration `json:"max_suspend"`
 	StartLatest bool     `json:"start_latest"`
-	// Retention is how long the group may be without a consumer before it is removed; 0
-	// is for ever.
+	// Retention is the time without a consumer after which the group is removed; 0 is
+	// forever.
 	Retention Duration `json:"retention"`
 }
 
@@ -30,12 +30,12 @@ type GroupStatus struct {
 	Group
 	// Auto: the group was created on demand, by a consumer.
 	Auto bool `json:"auto"`
-	// Clients are the consumers that were heard of within the last three minutes, IdleSeconds
-	// is for how long there has been none while the broker ran.
+	// Clients is the number of consumers that sent a request within the last three minutes,
+	// IdleSeconds the time without a consumer while the broker ran.
 	Clients     int   `json:"clients"`
 	IdleSeconds int64 `json:"idle_seconds"`
-	// Kept counts the messages that are kept for this group alone: all others are done
-	// with them. It is up to 10 s old, and approximate.
+	// Kept counts the messages that are kept for this group alone, since all other groups have
+	// settled them. It is up to 10 s old, and approximate.
 	Kept int64 `json:"kept"`
 }
 
@@ -81,7 +81,7 @@ func groupStatus(c broker.GroupConfig, use broker.GroupUse) GroupStatus {
 	}
 }
 
-// groupUses are the uses of all groups by name.
+// groupUses returns the uses of all groups by name.
 func (s *Server) groupUses(ctx context.Context) (map[string]broker.GroupUse, error) {
 	stats, err := s.broker.Stats(ctx)
 	if err != nil {

@@ -13,13 +13,13 @@ type Check struct {
 	// Run returns why it does not work now, or nil. It is asked at each request of
 	// /readyz, bounded by a second.
 	//
-	// An error that wraps ErrDegraded means that it works, with a fault that a person must
-	// look at: /readyz says degraded, and still 200, since a restart or less traffic would
-	// make nothing better.
+	// An error that wraps ErrDegraded means that the part works with a fault that an operator
+	// must repair: /readyz reports degraded with status 200, since a restart or less traffic
+	// would not help.
 	Run func(context.Context) error
 }
 
-// ErrDegraded is within errors of checks that do not stop the process from serving.
+// ErrDegraded is wrapped by errors of checks that do not stop the process from serving.
 var ErrDegraded = errors.New("degraded")
 
 const checkMax = time.Second

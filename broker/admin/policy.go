@@ -21,7 +21,7 @@ type Policy struct {
 	// Document is the policy in its canonical form, YAML.
 	Document string        `json:"document"`
 	Limits   []policy.Text `json:"limits"`
-	// Notice says that the document is not the one of its source, as when NATS has lost it; absent when it is.
+	// Notice says that the document differs from its source, for example when NATS has lost it; absent when it does not.
 	Notice string `json:"notice,omitempty"`
 }
 
@@ -92,7 +92,7 @@ type PolicySource struct {
 	Current func() *policy.Document
 	// Live is where policies are applied; nil when they come from Path, or when nothing can be applied.
 	Live PolicyStore
-	// Notice says in one line that the document is not the one of its source; empty: it is. Nil: it always is.
+	// Notice returns one line when the document differs from its source, else the empty text. Nil: it never differs.
 	Notice func() string
 }
 
@@ -178,8 +178,8 @@ func (s *Server) policyStore() (PolicyStore, error) {
 	return s.policy.Live, nil
 }
 
-// readPolicy waits until no other request reads a policy; done must follow. A large one
-// takes hundreds of MiB while it is read. REQUIRES: the body has come, however slowly.
+// readPolicy waits until no other request reads a policy; done must follow. A large policy
+// takes hundreds of MiB while it is read. REQUIRES: the whole body was received.
 func (s *Server) readPolicy(ctx context.Context) (done func(), err error) {
 	select {
 	case s.reading <- struct{}{}:

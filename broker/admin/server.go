@@ -31,8 +31,8 @@ type Options struct {
 	AlarmToken string
 	// SNS says which messages of Amazon SNS are taken.
 	SNS SNSOptions
-	// Hosts are further names by which browsers may reach the port, beside addresses and
-	// localhost.
+	// Hosts are the additional names by which browsers may reach the port, beside addresses
+	// and localhost.
 	Hosts []string
 	// Registry is what /metrics shows. Required; see [NewRegistry].
 	Registry *prometheus.Registry
@@ -48,9 +48,9 @@ type Options struct {
 // browser. Requests that a browser marks as coming from another origin are refused,
 // a body must be declared as JSON (a form cannot be), and the Host must be an address,
 // localhost or one of Hosts: a name that an attacker points at this port is none of them.
-// That holds for all requests of a loopback connection. Of others it holds for those of a
-// browser alone: monitoring and the command line may come by any name. A post of alarms
-// that has to prove where it comes from may have any Host.
+// These rules apply to all requests of a loopback connection. On other connections they apply
+// to browsers only: monitoring and the command line may use any name. A post of alarms
+// that must prove its origin may have any Host.
 type Server struct {
 	broker   *broker.Broker
 	policy   *PolicySource
@@ -73,7 +73,7 @@ func New(opts Options) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	opts.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "penstock_alarms_refused_total", Help: "Posts of alarms that were refused as their sender posts too many.",
+		Name: "penstock_alarms_refused_total", Help: "Posts of alarms refused because their sender posts too many.",
 	}, s.alarms.rates.count))
 	s.handler = s.guard(s.routes(opts.Registry))
 	return s
@@ -200,9 +200,9 @@ func onLoopback(r *http.Request) bool {
 	return ok && addr.IP.IsLoopback()
 }
 
-// fromBrowser says whether a browser sends the request, or something that takes itself for
-// one. Over plain HTTP, browsers do not say where a page comes from when it only reads, but
-// all of them say what they are.
+// fromBrowser reports whether a browser sends the request, or a program that poses as one.
+// Over plain HTTP, browsers omit the origin of a page in requests that only read, but all
+// of them send their User-Agent.
 func fromBrowser(r *http.Request) bool {
 	return r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" || strings.HasPrefix(r.UserAgent(), "Mozilla/")
 }

@@ -24,8 +24,8 @@ func RegisterSignals(r prometheus.Registerer, s SignalStore) {
 	r.MustRegister(&signalCollector{
 		store:     s,
 		factor:    prometheus.NewDesc("penstock_signal_factor", "Lowest factor that a load signal asks for, 0 to 1.", labels, nil),
-		stale:     prometheus.NewDesc("penstock_signal_stale", "Load signals whose metric is not read any more; their default holds.", labels, nil),
-		displaced: prometheus.NewDesc("penstock_alarms_displaced_total", "Alarms of senders without a token that gave way to others.", nil, nil),
+		stale:     prometheus.NewDesc("penstock_signal_stale", "Load signals whose metric is stale; their configured default is in force.", labels, nil),
+		displaced: prometheus.NewDesc("penstock_alarms_displaced_total", "Alarms of senders without a proof that were displaced by other alarms.", nil, nil),
 		signals:   prometheus.NewDesc("penstock_signal_sources", "Load signals in force.", labels, nil),
 	})
 }

@@ -45,8 +45,8 @@ func newStateCollector(b *broker.Broker) *stateCollector {
 		holds:    desc("broker_suspends", "Suspends in force.", "topic", "group"),
 		subs:     desc("broker_subscriptions", "Exact lite subscriptions.", "topic", "group"),
 
-		clients: desc("broker_group_clients", "Consumers of the group that were heard of within three minutes.", "topic", "group"),
-		idle:    desc("broker_group_idle_seconds", "For how long the group has had no consumer while the broker ran.", "topic", "group"),
+		clients: desc("broker_group_clients", "Consumers of the group that sent a request within the last three minutes.", "topic", "group"),
+		idle:    desc("broker_group_idle_seconds", "Time without a consumer of the group while the broker ran.", "topic", "group"),
 		kept:    desc("broker_group_kept_messages", "Messages that are kept for this group alone; approximate.", "topic", "group"),
 
 		accounts:  desc("limit_accounts", "Cells, rows, columns and levels that owe something to a limit, or have messages out.", "topic", "group"),

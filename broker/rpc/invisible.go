@@ -25,8 +25,8 @@ const staleRenewal = "stale receipt handle: the lease has ended and was not exte
 // status says whether the lease was extended, "ok", or that nothing was changed,
 // staleRenewal. penstock.v1's Renew has a code for it. There is no shortest duration.
 //
-// A suspend over the group's longest one counts as that: a refusal would have the message
-// delivered again at once, or at its lease's end with an attempt spent.
+// A suspend over the group's maximum is cut to it: a refusal would cause a new delivery at
+// once, or at the end of the lease with an attempt spent.
 //
 // Codes: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, ILLEGAL_INVISIBLE_TIME for none, a
 // negative one, a suspend over 24 h and the group's longest one, or another change over

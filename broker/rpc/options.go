@@ -33,9 +33,9 @@ type Options struct {
 
 	// MaxRequestBytes bounds one gRPC request. Default 16 MiB.
 	MaxRequestBytes int
-	// MaxBodyBytes bounds a message body and is told to producers. Default
-	// broker.DefaultMaxBodyBytes; with more, consumers need a higher limit of what they
-	// receive than gRPC's 4 MiB.
+	// MaxBodyBytes bounds a message body and is sent to producers. Default
+	// broker.DefaultMaxBodyBytes; with a larger value, consumers need a higher receive limit
+	// than gRPC's 4 MiB.
 	MaxBodyBytes int
 	// MaxStreams bounds the calls under way on one connection. Default 10,000.
 	MaxStreams uint32
@@ -67,7 +67,7 @@ const (
 	maxPropertiesBytes = 16 << 10
 	maxMessageGroup    = 63 // "strictly less than 64"
 	maxMessageIDBytes  = 255
-	maxAttemptIDBytes  = 256 // official clients send a UUID; it is kept as long as its messages are out
+	maxAttemptIDBytes  = 256 // official clients send a UUID; the broker keeps it while its messages are in flight
 	// replyMargin is kept of a caller's deadline so that the answer can reach it.
 	replyMargin = 100 * time.Millisecond
 )

@@ -46,8 +46,8 @@ func scopeToWire(s suspend.Scope) penstockv1.Scope {
 //
 // Errors: ILLEGAL_TOPIC, ILLEGAL_CONSUMER_GROUP, BAD_REQUEST for the scope or a name
 // that does not fit it; ILLEGAL_INVISIBLE_TIME for a duration of 0 or less, or over 24 h and
-// the longest suspend; TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND. One over the longest
-// suspend alone counts as that.
+// the longest suspend; TOPIC_NOT_FOUND, CONSUMER_GROUP_NOT_FOUND. A duration over only the longest
+// suspend is cut to it.
 func (p *penstockServer) Hold(ctx context.Context, r *penstockv1.HoldRequest) (*penstockv1.HoldResponse, error) {
 	if err := checkPenstockNames(r.GetTopic(), r.GetGroup()); err != nil {
 		return nil, err

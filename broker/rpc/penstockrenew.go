@@ -9,11 +9,10 @@ import (
 	"github.com/penstockmq/penstock/broker/rpc/penstockv1"
 )
 
-// Renew extends leases. Each entry has its own result, and a stale handle is told.
+// Renew extends leases. Each entry has its own result, and a stale handle is reported.
 //
-// Errors of the call: those of Settle.
-// Of an entry: INVALID_RECEIPT_HANDLE; ILLEGAL_INVISIBLE_TIME for a duration that is absent,
-// 0, negative or over 12 h.
+// Errors of the call: see Settle. Errors of an entry: INVALID_RECEIPT_HANDLE;
+// ILLEGAL_INVISIBLE_TIME for a duration that is absent, 0, negative or over 12 h.
 func (p *penstockServer) Renew(ctx context.Context, r *penstockv1.RenewRequest) (*penstockv1.RenewResponse, error) {
 	topic, group, entries := r.GetTopic(), r.GetGroup(), r.GetEntries()
 	sts, err := p.each(topic, group, len(entries), func(i int) (func() error, error) {

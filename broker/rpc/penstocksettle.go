@@ -50,8 +50,8 @@ func (p *penstockServer) Settle(ctx context.Context, r *penstockv1.SettleRequest
 }
 
 // each carries out the n entries of a call, settlesAtOnce at a time, and returns the status
-// of each, without a message for OK. prepare checks entry i and returns what it asks of the
-// broker. The error is of the call as a whole.
+// of each, without a message for OK. prepare checks entry i and returns the operation on the
+// broker. The error concerns the whole call.
 func (p *penstockServer) each(topic, group string, n int, prepare func(i int) (func() error, error)) ([]*v2.Status, error) {
 	if err := checkPenstockNames(topic, group); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (p *penstockServer) each(topic, group string, n int, prepare func(i int) (f
 	return sts, nil
 }
 
-// isOfTheCall says whether an entry's error is one that all entries of its call have.
+// isOfTheCall reports whether an entry's error applies to all entries of the call.
 func isOfTheCall(err error) bool {
 	for _, e := range []error{broker.ErrTopicNotFound, broker.ErrGroupNotFound, broker.ErrGroupBound, broker.ErrClosed} {
 		if errors.Is(err, e) {

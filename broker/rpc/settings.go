@@ -74,9 +74,9 @@ func (s *Server) fillSubscription(who caller, out *v2.Settings, ps *v2.Settings_
 	out.BackoffPolicy = consumerBackoff(who, out.GetUserAgent().GetLanguage(), group.MaxAttempts)
 }
 
-// groupOf finds the settings of a consumer's group, or those with which its first
-// receive would create it. A group that cannot be created on demand has RocketMQ's
-// defaults here and its error later.
+// groupOf returns the settings of a consumer's group, or those with which its first receive
+// would create it. For a group that cannot be created on demand it returns RocketMQ's
+// defaults, and a later request gets the error.
 func (s *Server) groupOf(sub *v2.Subscription) broker.GroupConfig {
 	topic := ""
 	if entries := sub.GetSubscriptions(); len(entries) > 0 {

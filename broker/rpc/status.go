@@ -59,8 +59,8 @@ var statusTable = [...]struct {
 	{broker.ErrTooManyWaiters, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrTooManyHolds, v2.Code_TOO_MANY_REQUESTS},
 	{broker.ErrBusy, v2.Code_TOO_MANY_REQUESTS},
-	// RocketMQ has no code for a full disk. This one says that the message could not be
-	// kept, and tells it from a full bucket, which is the sender's own.
+	// RocketMQ has no code for a full disk. This code means that the message could not be kept,
+	// and differs from that of a full bucket, which concerns only the sender.
 	{broker.ErrDiskFull, v2.Code_MASTER_PERSISTENCE_TIMEOUT},
 	{broker.ErrTooManyBuckets, v2.Code_LITE_TOPIC_QUOTA_EXCEEDED},
 	{broker.ErrTooManyUserBuckets, v2.Code_LITE_TOPIC_QUOTA_EXCEEDED},
