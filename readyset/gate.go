@@ -36,8 +36,8 @@ func (e *Entry[T]) Gate() (suspend.Target, bool) {
 	return e.gate.target, true
 }
 
-// First is the entry that has waited for the gate longest; nil if none waits. The caller
-// Adds it, Parks it elsewhere or Removes it: then the next is the first.
+// First returns the entry that has waited for the gate longest; nil if none waits. The caller
+// Adds it, Parks it elsewhere or Removes it; after that the next entry is the first.
 func (s *Set[T]) First(target suspend.Target) *Entry[T] {
 	g := s.gates[target]
 	if g == nil {

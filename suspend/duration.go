@@ -61,9 +61,9 @@ func orDefault(longest time.Duration) time.Duration {
 	return longest
 }
 
-// ClampDuration is CheckDuration for a worker, which passes on what a model asked for: a duration over longest counts as
-// longest, since a refusal would hold nothing. It returns d in whole steps. Errors: ErrNegative; ErrTooLong for more than
-// longest and DefaultMax, as no model means that.
+// ClampDuration is CheckDuration for a worker, which passes on the pause that a model asked for: a duration over longest counts
+// as longest, since a refusal would hold nothing. It returns d in whole steps. Errors: ErrNegative; ErrTooLong for more than
+// both longest and DefaultMax, which no model means.
 func ClampDuration(d, longest time.Duration) (time.Duration, error) {
 	longest = orDefault(longest)
 	if err := CheckDuration(d, max(longest, DefaultMax)); err != nil {

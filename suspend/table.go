@@ -202,7 +202,7 @@ func (t *Table) observe(now time.Time) {
 	}
 }
 
-// Shift moves the ends of all holds by d: the clock was set by d, and a hold is a length of time.
+// Shift moves the ends of all holds by d when the clock was set by d: a hold is a length of time.
 func (t *Table) Shift(d time.Duration) {
 	t.due.Shift(d)
 	if !t.last.IsZero() {
@@ -250,7 +250,7 @@ func holdOf(it *item) Hold {
 	return Hold{Target: Target{Scope: r.scope, Name: r.name}, Until: it.At(), By: r.by, Reason: r.reason}
 }
 
-// Note is a text for people as it is kept: cut to MaxNoteBytes between two characters.
+// Note returns a text in its stored form: cut to MaxNoteBytes between two characters.
 func Note(text string) string { return cut(text) }
 
 // cut shortens a note to MaxNoteBytes without splitting a character.

@@ -108,7 +108,7 @@ func (h *Heap[T]) Next() (time.Time, bool) {
 	return h.nodes[0].item.At(), true
 }
 
-// Shift moves all instants by d, as when the clock they were read from was set. O(n); the order stays.
+// Shift moves all instants by d, for example when their clock was set. O(n); the order stays.
 func (h *Heap[T]) Shift(d time.Duration) {
 	for i := range h.nodes {
 		n := &h.nodes[i]

@@ -26,8 +26,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Replicas of the bucket in a NATS cluster. 0 means 1.
 	Replicas int
-	// Keep is the file in which OpenPolicies keeps the policy in force, beside NATS. Empty: it is not kept, and a NATS that
-	// has lost the policy means no limits after a restart.
+	// Keep is the file in which OpenPolicies keeps the policy in force, beside NATS. Empty: no copy is kept, and if NATS loses
+	// the policy, there are no limits after a restart.
 	Keep string
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/penstockmq/penstock/suspend/policy"
 )
 
-// keptVersion is the policy in force as a process keeps it in a file of its own. A bucket that is lost or damaged must not
-// mean that there are no limits: then this version stays in force. To lift all limits takes an empty policy that a person
-// applied, which is a version like any other.
+// keptVersion is the copy of the policy in force in a file of the process. A lost or damaged bucket must not lift the
+// limits: then the copy stays in force. To lift all limits an operator applies an empty policy, which is a version like any
+// other.
 type keptVersion struct {
 	Format   int    `json:"format"` // keptFormat
 	Revision uint64 `json:"revision"`
@@ -25,10 +25,10 @@ type keptVersion struct {
 
 const keptFormat = 1
 
-// errKept: the file is there and not what was written.
+// errKept: the file exists, and differs from the written one.
 var errKept = errors.New("kept policy is damaged")
 
-// loadKept returns the kept version; its Document is nil if none was ever kept.
+// loadKept returns the kept version; its Document is nil if there is none.
 func loadKept(path string) (Version, error) {
 	value, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +51,7 @@ func loadKept(path string) (Version, error) {
 	return v, nil
 }
 
-// saveKept returns when the disk has v. A crash leaves the version before it, or v.
+// saveKept writes v and syncs it. A crash leaves the previous version, or v.
 func saveKept(path string, v Version) error {
 	value, err := json.Marshal(keptVersion{
 		Format: keptFormat, Revision: v.Revision, Sum: sumOf(string(v.Text)),
@@ -86,7 +86,7 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// lostTo says whether v, which NATS has, is older than kept: then NATS has lost a version.
+// lostTo reports whether v, the version in NATS, is older than kept: then NATS has lost a version.
 func (kept Version) lostTo(v Version) bool {
 	return kept.Document != nil && kept.Revision > v.Revision && kept.At.After(v.At)
 }

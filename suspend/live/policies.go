@@ -45,8 +45,8 @@ type Policies struct {
 
 	floor uint64 // owned by Run: the latest revision that this watch has shown
 
-	keep string                 // file of the policy in force; immutable; empty: it is not kept
-	lost atomic.Pointer[string] // what NATS has lost, in words; nil: nothing, or a policy was applied since
+	keep string                 // file of the policy in force; immutable; empty: no copy is kept
+	lost atomic.Pointer[string] // description of a loss in NATS; nil: no loss, or a policy was applied since
 }
 
 // OpenPolicies makes the bucket if it does not exist, and reads the policy in force. It is followed while Run runs.
@@ -78,7 +78,7 @@ func OpenPolicies(ctx context.Context, nc *nats.Conn, opts Options) (*Policies, 
 	return p, nil
 }
 
-// save keeps v. A copy that cannot be written is logged: the limits act all the same.
+// save keeps v. If the copy cannot be written, that is logged: the limits act in any case.
 func (p *Policies) save(v Version) {
 	if p.keep == "" || v.Revision == 0 {
 		return
@@ -88,11 +88,11 @@ func (p *Policies) save(v Version) {
 	}
 }
 
-// restoreMax bounds the writing of a policy that NATS has lost.
+// restoreMax bounds the time of restore.
 const restoreMax = 5 * time.Second
 
-// restore puts the policy in force into NATS again, which has lost it: has is the revision that is there, 0 for none. Of
-// several processes that do so one wins, and all put the same policy.
+// restore writes the policy in force to NATS again after NATS has lost it: has is the revision in NATS, 0 for none. Of
+// several processes that restore it one wins, and all write the same policy.
 func (p *Policies) restore(ctx context.Context, has uint64) {
 	v := *p.current.Load()
 	text := fmt.Sprintf("the copy kept on this machine, of revision %d, is in force since %s: NATS has lost it (it has revision %d)",
@@ -122,7 +122,7 @@ func clipText(s string, n int) string {
 	return s
 }
 
-// Lost says what NATS has lost, and empty if nothing. It is told until the next policy is applied or the process restarts.
+// Lost describes a loss in NATS; empty if there is none. It stays until the next policy is applied or the process restarts.
 func (p *Policies) Lost() string {
 	if text := p.lost.Load(); text != nil {
 		return *text
@@ -214,11 +214,11 @@ func (p *Policies) adopt(e jetstream.KeyValueEntry) {
 		return
 	}
 	if was.lostTo(v) {
-		return // older than what is in force, see restore
+		return // older than the version in force, see restore
 	}
 	p.save(v) // before it acts
 	p.current.Store(&v)
-	if was.At.Equal(v.At) { // it was restored
+	if was.At.Equal(v.At) { // the policy was restored
 		p.bucket.log.Info("policy restored", "revision", v.Revision)
 	} else {
 		p.lost.Store(nil)
@@ -285,7 +285,7 @@ func (p *Policies) History(ctx context.Context, limit int) ([]Version, error) {
 	return versions, err
 }
 
-// history lists versions without their Document: to parse all of them for a list would take a thousand times as long.
+// history lists versions without their Document: parsing all of them for a list would take a thousand times as long.
 func (p *Policies) history(ctx context.Context, limit int) ([]Version, error) {
 	entries, err := p.bucket.kv.History(ctx, policyKey)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -312,7 +312,7 @@ func (p *Policies) history(ctx context.Context, limit int) ([]Version, error) {
 	return versions, nil
 }
 
-// Get is one version of the history, without its Document. ErrNoVersion.
+// Get returns one version of the history, without its Document. ErrNoVersion.
 func (p *Policies) Get(ctx context.Context, revision uint64) (Version, error) {
 	if revision == 0 { // to NATS, zero is the latest
 		return Version{}, fmt.Errorf("%w: 0", ErrNoVersion)

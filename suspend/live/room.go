@@ -11,10 +11,10 @@ import (
 	"github.com/penstockmq/penstock/suspend/signal"
 )
 
-// Displaced counts the alarms that gave way to others.
+// Displaced counts the alarms that were displaced by other alarms.
 func (s *Signals) Displaced() int64 { return s.displaced.Load() }
 
-// countLocked keeps the counts of alarms.
+// countLocked updates the counts of alarms.
 func (s *Signals) countLocked(sig signal.Signal, n int) {
 	if sig.Kind != signal.Alarm {
 		return
@@ -27,13 +27,13 @@ func (s *Signals) countLocked(sig signal.Signal, n int) {
 	}
 }
 
-// makeRoom sees to it that one more signal is within the bounds, or returns ErrTooMany.
+// makeRoom makes room for one more signal within the bounds, or returns ErrTooMany.
 //
-// An address that proves nothing may be anybody's. So a new alarm of it takes the place of its own oldest one, and if need
-// be of the oldest of all such: to refuse it would let whoever came first keep all later ones out. A proven sender is
-// refused at its bound: each of its alarms is taken to be true, and none may open a column before its time.
+// An address without a proof may belong to any host. So a new alarm of an address displaces its own oldest alarm, and if
+// necessary the oldest of all such alarms: refusing it would let the first addresses keep all later ones out. A proven
+// sender is refused at its bound: each of its alarms is taken to be true, and none may open a column before its time.
 func (s *Signals) makeRoom(ctx context.Context, key string, sig signal.Signal) error {
-	for { // ends: each round removes one, or finds room, or fails
+	for { // terminates: each round removes a signal, finds room, or fails
 		victim, was, err := s.room(time.Now(), key, sig)
 		if err != nil || victim == "" {
 			return err
@@ -43,7 +43,7 @@ func (s *Signals) makeRoom(ctx context.Context, key string, sig signal.Signal) e
 			return fmt.Errorf("publish signal: make room: %w", err)
 		}
 		s.mu.Lock()
-		if s.stored[victim] == was { // what was published since comes through the watcher
+		if s.stored[victim] == was { // a signal published meanwhile arrives through the watcher
 			s.setLocked(victim, was.signal, 0)
 		}
 		s.mu.Unlock()
@@ -53,7 +53,7 @@ func (s *Signals) makeRoom(ctx context.Context, key string, sig signal.Signal) e
 	}
 }
 
-// room finds the signal that must go before sig may come; none if there is room.
+// room returns the key of the signal to remove before sig may come; none if there is room.
 func (s *Signals) room(now time.Time, key string, sig signal.Signal) (victim string, was stored, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *Signals) room(now time.Time, key string, sig signal.Signal) (victim str
 	return victim, was, nil
 }
 
-// before orders signals for giving way: what is over first, then what was renewed longest ago.
+// before is the order of removal: signals that have ended first, then those renewed longest ago.
 func (e stored) before(o stored, now time.Time) bool {
 	if over := e.signal.Ended(now); over != o.signal.Ended(now) {
 		return over

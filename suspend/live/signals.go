@@ -25,10 +25,10 @@ const (
 	signalBucket = "PENSTOCK_SIGNALS"
 	// MaxSignals bounds the signals in force, of all targets and sources.
 	MaxSignals = 10_000
-	// MaxOfSender bounds the alarms of one sender that has proven who it is.
+	// MaxOfSender bounds the alarms of one proven sender.
 	MaxOfSender = 5_000
-	// MaxOfAddress bounds the alarms of one address that has proven nothing, MaxUnproven those of all such together. A new
-	// one takes the place of the oldest of them.
+	// MaxOfAddress bounds the alarms of one address without a proof, MaxUnproven those of all such addresses together. At
+	// the bound, a new alarm displaces the oldest of them.
 	MaxOfAddress = 1_000
 	MaxUnproven  = 2_000
 	// keepEnded is how long a signal stays in the bucket after its end; markerAge is how long its marker does.
@@ -38,7 +38,7 @@ const (
 	markersEvery = int(time.Hour / tickEvery)
 )
 
-// ErrTooMany: a bound is reached, and no signal gives way.
+// ErrTooMany: a bound is reached, and no signal can be displaced.
 var ErrTooMany = errors.New("too many signals")
 
 // Signals follows the signals in force.
@@ -47,7 +47,7 @@ type Signals struct {
 
 	mu     sync.Mutex // guards the following fields
 	stored map[string]stored
-	// alarms counts the alarms by sender, unproven those that are not proven.
+	// alarms counts the alarms by sender, unproven the alarms without a proof.
 	alarms   map[string]int
 	unproven int
 	subs     map[*subscription]bool
@@ -85,8 +85,8 @@ func OpenSignals(ctx context.Context, nc *nats.Conn, opts Options) (*Signals, er
 	return s, nil
 }
 
-// Publish sets what the signal's source says of its target, in all processes. At a bound, an alarm that is not proven gives
-// way. Processes that publish at once may exceed a bound by what is under way. Errors: signal.ErrInvalid, ErrTooMany,
+// Publish sets the signal of its source for its target, in all processes. At a bound, an alarm without a proof is
+// displaced. Processes that publish at the same time may exceed a bound by their number. Errors: signal.ErrInvalid, ErrTooMany,
 // ErrDisconnected.
 func (s *Signals) Publish(ctx context.Context, sig signal.Signal) error {
 	value, err := encodeSignal(sig)

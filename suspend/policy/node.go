@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// nodesIn is about how many nodes the tree of a text will have, and no less. A node takes some 200 bytes, of a text that is
-// made for it as little as one and a half: 16 MiB of "[]," would become more than a gigabyte before any rule is looked at.
-// So they are counted by their separators: each opens at most two, a key and its value; a dash opens an item. Most separators
-// open one, so a document of rules is taken to have twice the nodes that it has.
+// nodesIn estimates the number of nodes in the tree of a text, never too low. A node takes about 200 bytes, and a text made
+// for that purpose needs as little as 1.5 bytes for it: 16 MiB of "[]," would become more than a gigabyte before any rule is
+// checked. So nodes are counted by their separators: each opens at most two nodes, a key and its value; a dash opens an item.
+// Most separators open only one, so the estimate for a document of rules is about twice the real number.
 func nodesIn(text []byte) int {
 	n := 1
 	for _, c := range text {

@@ -118,7 +118,7 @@ func (d *Document) Resolve(user, model string) Limits { return d.enforced.resolv
 // Shadow is Resolve among the shadow rules: what would hold beside.
 func (d *Document) Shadow(user, model string) Limits { return d.shadow.resolve(user, model) }
 
-// Caps are the depth and depth_bytes of a cell; 0: no bound. It is asked for each message that is sent, so a document
+// Caps returns the depth and depth_bytes of a cell; 0: no bound. It is called for each message that is sent, so a document
 // without such rules answers at once.
 func (d *Document) Caps(user, model string) (depth, depthBytes int64) {
 	if d.enforced.sets&(KindDepth|KindDepthBytes) == 0 {

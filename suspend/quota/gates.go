@@ -182,11 +182,11 @@ func (a *account) fits(now time.Time, c Cost) (Gate, bool) {
 	return Gate{}, true
 }
 
-// roomUnknown is how many messages may go at a time of which a limit counts something that only their charge tells.
+// roomUnknown is the assumed Room under a limit whose unit is only known when a message is charged.
 const roomUnknown = 8
 
-// Room is how many requests a cell or a row has room for at now, if each counts for one: at least one, and math.MaxInt if no limit
-// counts them. Of limits of tokens and bytes it is a guess.
+// Room returns for how many requests of cost one a cell or a row has room at now: at least one, and math.MaxInt if no limit
+// counts requests. For limits of tokens and bytes it is a guess.
 func (l *Ledger) Room(now time.Time, t suspend.Target) int {
 	l.observe(now)
 	a := l.find(t)

@@ -8,18 +8,18 @@ import (
 	"github.com/penstockmq/penstock/suspend/limit"
 )
 
-// One message must not close what it shares with other users for long. What it costs is said by its sender: its count of
-// requests is charged when it goes and never corrected, and its tokens are reserved until it has ended. So a column, a level
-// and the whole let one message cost their burst and what they give in singleSpan (or in their own period, if that is
-// longer). More requests than that can never go; more tokens are not reserved, and become debt if they are used.
+// One message must not close a scope shared with other users for long. Its sender states its cost: its number of requests is
+// charged at delivery and never corrected, and its tokens are reserved until it has ended. So a column, a level and the
+// broker let one message cost at most their burst plus their yield in singleSpan (or in their own period, if that is
+// longer). A message with more requests can never be delivered; more tokens are not reserved, and become debt if they are used.
 //
-// A cell and a row have no such bound: they are the sender's own, and a large message is paid for afterwards there.
+// A cell and a row have no such bound: they belong to the sender, and a large message is paid for afterwards there.
 const singleSpan = time.Minute
 
-// single is the most that one message may cost an account; math.MaxInt64 is no bound.
+// single is the maximum cost of one message in an account; math.MaxInt64 is no bound.
 type single struct {
 	requests int64
-	kind     kind // of the limit that bounds requests
+	kind     kind // kind of the limit that bounds requests
 	tokens   int64
 }
 
@@ -48,16 +48,16 @@ func singleOf(scope suspend.Scope, list []spec) single {
 	return most
 }
 
-// within is what a rate gives in d, or in its own period if d is singleSpan and the period is longer; at least 1.
+// within returns the yield of a rate in d, or in its own period if d is singleSpan and the period is longer; at least 1.
 func within(r limit.Rate, d time.Duration) int64 {
 	if d == singleSpan && r.Per > d {
 		d = r.Per
 	}
-	n := math.Ceil(float64(r.Events) * (float64(d) / float64(r.Per))) // a nicety more or less is of no matter
+	n := math.Ceil(float64(r.Events) * (float64(d) / float64(r.Per))) // a rounding error does not matter
 	return int64(min(max(n, 1), math.MaxInt64/4))
 }
 
-// tooLarge finds a column, level or all that a message of this cost can never pass.
+// tooLarge returns a column, level or the broker scope if a message of this cost can never pass it.
 func (l *Ledger) tooLarge(p suspend.Place, c Cost) (Gate, bool) {
 	if c.Requests <= 1 || l.unlimited != nil {
 		return Gate{}, false
@@ -75,7 +75,7 @@ func (l *Ledger) tooLarge(p suspend.Place, c Cost) (Gate, bool) {
 	return Gate{}, false
 }
 
-// reserved is the cost that is charged of c: no more tokens than any of the accounts lets one message reserve.
+// reserved returns the part of c that is charged: no more tokens than any of the accounts lets one message reserve.
 func (c Cost) reserved(accounts *path) Cost {
 	for _, a := range accounts {
 		if a != nil {

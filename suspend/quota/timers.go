@@ -15,8 +15,8 @@ func (l *Ledger) Due(now time.Time) (suspend.Target, bool) {
 	return l.DueWithin(now, &most)
 }
 
-// DueWithin is Due for a caller that may not look at more than so many accounts: left is less by those that it looked at, and
-// with none left it returns false, though Next may be in the past.
+// DueWithin is Due for a caller with a bounded number of looks: left decreases by the number of accounts examined, and at
+// zero DueWithin returns false, though Next may be in the past.
 func (l *Ledger) DueWithin(now time.Time, left *int) (suspend.Target, bool) {
 	l.observe(now)
 	for len(l.again) > 0 && *left > 0 {
@@ -69,8 +69,8 @@ func (l *Ledger) opens(now time.Time, a *account) bool {
 	return true
 }
 
-// Pending reports whether columns, levels or the whole have to be looked at, as a policy or a signal has changed: until they came out
-// of Due, one may be open that has to be closed.
+// Pending reports whether columns, levels or the broker scope must be examined, because a policy or a signal has changed: until
+// Due has returned them, one of them may be open that has to be closed.
 func (l *Ledger) Pending() bool { return len(l.again) > 0 }
 
 // Next is the instant at which Due will have something; false if nothing waits for an instant.

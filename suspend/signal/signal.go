@@ -73,20 +73,20 @@ type Signal struct {
 	Until    time.Time      // Alarm: it ends. Poll: it is stale. Manual: it ends, zero: never
 	Kind     Kind
 	Reason   string // for people, cut to MaxReasonBytes
-	// Sender is what posted an alarm: a proof, SenderToken or SenderSNS and the topic, or SenderAddress and the address.
-	// Empty for what was not posted, and for alarms of older versions.
+	// Sender identifies the sender of an alarm: its proof, SenderToken or SenderSNS and the topic, or SenderAddress and the address.
+	// Empty for signals that were not posted, and for alarms of older versions.
 	Sender string
 }
 
-// Kinds of senders. The last is followed by an address, the one before by the ARN of a topic.
+// Kinds of senders. SenderSNS is followed by the ARN of a topic, SenderAddress by an address.
 const (
 	SenderToken   = "token"
 	SenderSNS     = "sns "
 	SenderAddress = "address "
 )
 
-// Proven says whether the signal comes from Penstock or an operator, or from a sender that has proven who it is. Signals
-// that are not give way to those that are.
+// Proven reports whether the signal comes from Penstock, an operator, or a sender with a proof. Unproven signals are
+// displaced first.
 func (s Signal) Proven() bool {
 	return s.Kind != Alarm || s.Sender == SenderToken || strings.HasPrefix(s.Sender, SenderSNS)
 }
