@@ -21,47 +21,47 @@ import (
 
 // TurnsOptions configure the turns scenario. The zero value of a field takes its default.
 type TurnsOptions struct {
-	// Cells is how many cells wait for windows that end at one instant. 1 to 5,000,000;
+	// Cells is the number of cells that wait for windows ending at one instant. 1 to 5,000,000;
 	// default 1,000,000.
 	Cells int
-	// Deadlines is how many messages of one bucket have deadlines of their own that pass
+	// Deadlines is the number of messages of one bucket with different deadlines that pass
 	// together. 1 to 1,000,000; default 100,000.
 	Deadlines int
-	// Runs is how often each is measured; the best run counts, as a busy machine can only
+	// Runs is the number of measurements of each kind; the best counts, as other load can only
 	// make turns longer. 1 to 10; default 3.
 	Runs int
-	// Limit bounds all of it. Default 20 min.
+	// Limit bounds the time of the whole scenario. Default 20 min.
 	Limit time.Duration
 }
 
-// Turns is the result of the scenario: for how long an owner loop was busy at a stretch.
+// Turns is the result of the scenario: the durations of the turns of an owner loop.
 type Turns struct {
 	Scenario string     `json:"scenario"`
 	Runs     []TurnsRun `json:"runs"`
 	Checks
 }
 
-// TurnsRun is how the turns were while much fell due at one instant.
+// TurnsRun describes the turns while many events were due at one instant.
 type TurnsRun struct {
-	// What is "windows" or "deadlines", Due how many of them ended together.
+	// What is "windows" or "deadlines", Due the number of events that were due together.
 	What string `json:"what"`
 	Due  int    `json:"due"`
 	Done int    `json:"done"`
-	// Turns is how many turns it took, LongestMS the longest and P99MS the 99th percentile.
+	// Turns is the number of turns, LongestMS the longest and P99MS the 99th percentile.
 	Turns     int     `json:"turns"`
 	LongestMS float64 `json:"longest_ms"`
 	P99MS     float64 `json:"p99_ms"`
-	// Seconds is from the instant until all was done. NeighbourMS is the longest that a
-	// send to another bucket and its purge took meanwhile, Neighbours how many there were.
+	// Seconds is the time from the instant until all events were handled. NeighbourMS is the
+	// longest time for a send to another bucket and its purge meanwhile, Neighbours their number.
 	Seconds     float64 `json:"seconds"`
 	NeighbourMS float64 `json:"neighbour_ms"`
 	Neighbours  int     `json:"neighbours"`
 }
 
-// longestTurnMS is how long a turn may be.
+// longestTurnMS is the accepted duration of the longest turn.
 const longestTurnMS = 5
 
-// RunTurns measures the turns of an owner loop when very much falls due at one instant.
+// RunTurns measures the turns of an owner loop when very many events are due at one instant.
 // The broker runs in this process with its store on disk; its clock is set ahead.
 func RunTurns(ctx context.Context, o TurnsOptions) (*Turns, error) {
 	setDefault(&o.Cells, 1_000_000)
@@ -113,7 +113,7 @@ func (r *Turns) Print(w io.Writer) error {
 	return r.print(w)
 }
 
-// turnTimes is an Observer that keeps the times of turns.
+// turnTimes is an Observer that keeps the durations of turns.
 type turnTimes struct {
 	mu    sync.Mutex
 	times []time.Duration // guarded by mu
@@ -128,7 +128,7 @@ func (o *turnTimes) Turn(d time.Duration) {
 	o.times = append(o.times, d)
 }
 
-// take returns the times since the last take.
+// take returns the durations since the last take.
 func (o *turnTimes) take() []time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -178,7 +178,7 @@ func newTurnsBench(o TurnsOptions, rules string) (*turnsBench, error) {
 
 func (x *turnsBench) close() error { return errors.Join(x.b.Close(), os.RemoveAll(x.dir)) }
 
-// send stores n messages, each as message says.
+// send stores n messages made by message.
 func (x *turnsBench) send(ctx context.Context, n int, message func(i int) broker.Message) error {
 	const batch = 1000
 	msgs := []broker.Message{}
@@ -195,7 +195,7 @@ func (x *turnsBench) send(ctx context.Context, n int, message func(i int) broker
 	return nil
 }
 
-// receive takes n messages, or what comes until none came for a while, and settles them.
+// receive takes and settles n messages, or fewer if none arrives for a while.
 func (x *turnsBench) receive(ctx context.Context, n int, wait time.Duration) (got int, err error) {
 	for got < n {
 		ds, err := x.b.Receive(ctx, broker.ReceiveRequest{
@@ -224,7 +224,7 @@ func (x *turnsBench) stats(ctx context.Context) (dispatch.Stats, error) {
 	return s.Topics[0].Stats, nil
 }
 
-// measure sets the clock ahead and measures until done says that all is.
+// measure sets the clock ahead and measures until done returns true.
 func (x *turnsBench) measure(ctx context.Context, run TurnsRun, ahead time.Duration, act func(context.Context) (int, error)) (TurnsRun, error) {
 	stop := make(chan struct{})
 	var neighbour sync.WaitGroup
@@ -267,7 +267,7 @@ func (x *turnsBench) measure(ctx context.Context, run TurnsRun, ahead time.Durat
 	return run, errors.Join(err, failed)
 }
 
-// turnsOfDeadlines has the deadlines of one bucket pass together; a poll then finds them.
+// turnsOfDeadlines makes the deadlines of one bucket pass together; a poll then settles them.
 func turnsOfDeadlines(ctx context.Context, o TurnsOptions) (runs []TurnsRun, err error) {
 	x, err := newTurnsBench(o, "limits:\n  - {user: neighbour, window: 1/24h, window_at: release}\n")
 	if err != nil {
@@ -300,7 +300,7 @@ func turnsOfDeadlines(ctx context.Context, o TurnsOptions) (runs []TurnsRun, err
 	return runs, nil
 }
 
-// turnsOfWindows has the windows of all cells end together: each has a message that waits.
+// turnsOfWindows makes the windows of all cells end together: each cell has a waiting message.
 func turnsOfWindows(ctx context.Context, o TurnsOptions) (runs []TurnsRun, err error) {
 	x, err := newTurnsBench(o, "limits:\n  - {user: \"*\", window: 1/1h, window_at: release}\n")
 	if err != nil {
@@ -315,7 +315,7 @@ func turnsOfWindows(ctx context.Context, o TurnsOptions) (runs []TurnsRun, err e
 		}
 	}
 	for range o.Runs {
-		// One message of each cell goes, the next one waits for the end of the window.
+		// One message of each cell is delivered, the next one waits for the end of the window.
 		if got, err := x.receive(ctx, o.Cells, time.Second); err != nil || got < o.Cells {
 			return nil, fmt.Errorf("windows: %d of %d messages came: %w", got, o.Cells, err)
 		}

@@ -19,7 +19,7 @@ const grpcStopGrace = time.Second
 // startBroker opens the broker with the configured topics and groups, and serves.
 func (n *Node) startBroker(ctx context.Context, s *steering) error {
 	notices := rpc.NewNotices()
-	teller := n.startTeller(ctx) // closed after the broker, which tells it to the end
+	teller := n.startTeller(ctx) // closed after the broker, which reports to it until its end
 	b, err := broker.OpenContext(ctx, broker.Options{
 		Dir:         filepath.Join(n.opts.Data, StoreFolder),
 		DiskReserve: int64(n.opts.DiskReserve),
@@ -62,7 +62,7 @@ func (n *Node) startBroker(ctx context.Context, s *steering) error {
 		}
 		return nil
 	}}, admin.Check{Name: "disk", Run: func(context.Context) error {
-		// Not unavailable: acks and purges have to come through, since they make room.
+		// Degraded, and not unavailable: acks and purges must get through, since they free space.
 		if s := b.Space(); s.Refusing {
 			return fmt.Errorf("%w: %d bytes are free, %d are kept in reserve: new messages are refused", admin.ErrDegraded, s.Free, s.Reserve)
 		}

@@ -11,12 +11,12 @@ import (
 // StoreFolder is the broker's store within the data folder.
 const StoreFolder = "store"
 
-// ballastInterval is the time between two looks whether a ballast can be set aside again.
+// ballastInterval is the pause between two tries to restore the ballast.
 const ballastInterval = 10 * time.Second
 
-// startData takes the data folder for this process and finds out whether it can be
-// worked in, before the store or JetStream open a file of it and before any port is
-// opened: a second process must not touch what the first one has open.
+// startData takes the data folder for this process and checks that it is usable, before the
+// store or JetStream open a file in it and before any port is opened: a second process must
+// not touch the files of the first.
 func (n *Node) startData(ctx context.Context) error {
 	if n.opts.Parts&(Broker|NATS) == 0 {
 		return nil
@@ -25,18 +25,18 @@ func (n *Node) startData(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.onClose(base, lock.Release) // the first closer of the last stage: it runs last
+	n.onClose(base, lock.Release) // as the first closer of the last stage it runs last
 	if err := n.dropBallast(); err != nil {
 		return err
 	}
 	return datadir.Probe(ctx, n.opts.Data)
 }
 
-// room is the space on the volume of the data folder, as if there was no ballast.
+// room is the free space on the volume of the data folder plus the ballast.
 func (n *Node) room() (datadir.Space, error) { return datadir.Room(n.opts.Data) }
 
-// dropBallast gives a start on a full volume what it needs: what was written to the log has
-// to become tables before anything else is done.
+// dropBallast frees space for a start on a full volume: the start first writes the content
+// of the log to tables.
 func (n *Node) dropBallast() error {
 	if !datadir.HasBallast(n.opts.Data) {
 		return nil
@@ -53,7 +53,7 @@ func (n *Node) dropBallast() error {
 	return datadir.DropBallast(n.opts.Data)
 }
 
-// keepBallast sets the ballast aside whenever there is room for it beside the reserve.
+// keepBallast restores the ballast whenever the volume has room for it beside the reserve.
 func (n *Node) keepBallast(ctx context.Context) error {
 	ticker := time.NewTicker(ballastInterval)
 	defer ticker.Stop()
@@ -70,7 +70,7 @@ func (n *Node) keepBallast(ctx context.Context) error {
 	}
 }
 
-// putBallast says whether it is worth trying again.
+// putBallast reports whether another try is useful.
 func (n *Node) putBallast() bool {
 	if n.opts.DiskReserve == 0 {
 		return false
@@ -80,7 +80,7 @@ func (n *Node) putBallast() bool {
 	}
 	room, err := n.room()
 	if err != nil {
-		return true // the broker logs it
+		return true // the broker logs the error
 	}
 	reserve := room.Reserve(int64(n.opts.DiskReserve))
 	size := datadir.Ballast(reserve)

@@ -59,10 +59,10 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"keepalives_total", "Comments sent on streams whose request was queued.", m.KeepAlives.Load},
 		{"recalled_total", "Requests taken out of their bucket again.", m.Recalled.Load},
 		{"cancelled_total", "Requests cancelled at a worker or on their way to it.", m.Cancelled.Load},
-		{"refused_store_total", "Of the refused: asynchronous ones, by a full request store.", m.StoreFull.Load},
+		{"refused_store_total", "Asynchronous requests refused by a full request store; included in the refused.", m.StoreFull.Load},
 		{"broken_total", "Answers that broke off after their first byte.", m.Broken.Load},
 		{"slow_bodies_total", "Requests whose body arrived too slowly.", m.SlowBodies.Load},
-		{"refused_share_total", "Of the refused: because their user holds as much as one user may.", m.Shared.Load},
+		{"refused_share_total", "Requests refused because their user has reached the share of one user; included in the refused.", m.Shared.Load},
 		{"strangers_dropped_total", "Connections closed to make room before a request on them showed a known key.", func() int64 { return g.Callers().Dropped }},
 		{"unread_total", "Callers cut because they read nothing of their answer for the write timeout.", m.Unread.Load},
 		{"slow_answers_total", "Answers that failed because their caller was slower than the gateway's buffers allow.", func() int64 { return g.Answers().Slow }},
@@ -81,7 +81,7 @@ func registerGateway(r prometheus.Registerer, g *gateway.Gateway) {
 		{"queued_requests", "Requests of this gateway that wait in buckets.", func() int64 { return g.Stats().Queued }},
 		{"reply_streams", "Reply streams that are open.", func() int64 { return int64(g.Stats().Streams) }},
 		{"body_bytes", "Bytes of bodies that the broker does not have yet.", func() int64 { return g.Callers().BodyBytes }},
-		{"strangers", "Connections of which no request has shown a known key.", func() int64 { return g.Callers().Strangers }},
+		{"strangers", "Connections on which no request has shown a known key.", func() int64 { return g.Callers().Strangers }},
 		{"answer_bytes", "Bytes of answers that wait for their callers.", func() int64 { return g.Answers().Held }},
 		{"link_bytes", "Bytes of answers that may be on their way from NATS; falls when that link is slow.", func() int64 { return g.Answers().LinkBytes }},
 	})
@@ -165,20 +165,20 @@ func registerPool(r prometheus.Registerer, m *consumer.Metrics) {
 		{"cancelled_total", "Requests whose caller left.", m.Cancelled.Load},
 		{"expired_total", "Requests whose deadline passed.", m.Expired.Load},
 		{"lost_total", "Requests whose lease was lost while they ran.", m.Lost.Load},
-		{"unkept_total", "Answers that were dropped, since the request store had no room for them in time.", m.Unkept.Load},
+		{"unkept_total", "Answers dropped because the request store had no room for them in time.", m.Unkept.Load},
 		{"untold_total", "Asynchronous requests whose end could not be stored.", m.Untold.Load},
 		{"panics_total", "Panics of downstreams.", m.Panics.Load},
 	})
 	gauges(r, "pool", []counter{
 		{"handling", "Messages in a handler.", m.Handling.Load},
 		{"unstored", "Outcomes of asynchronous requests that wait for the request store.", m.Unstored.Load},
-		{"unstored_bytes", "Bytes of their answers.", m.UnstoredBytes.Load},
+		{"unstored_bytes", "Bytes of answers that wait for the request store.", m.UnstoredBytes.Load},
 		{"in_flight", "Requests at a downstream.", m.InFlight.Load},
 		{"waiting", "Handlers that wait out a short limit.", m.Waiting.Load},
 	})
 }
 
-// registerRequests adds how full the store of asynchronous requests is. Without a store that answers the numbers are 0.
+// registerRequests adds the fill of the store of asynchronous requests. If the store does not answer, the values are 0.
 func registerRequests(r prometheus.Registerer, store *reply.Store) {
 	room := func(field func(reply.Room) int64) func() int64 {
 		return func() int64 {
@@ -193,19 +193,19 @@ func registerRequests(r prometheus.Registerer, store *reply.Store) {
 	}
 	gauges(r, "async", []counter{
 		{"records", "Asynchronous requests that are kept.", room(func(r reply.Room) int64 { return r.Records })},
-		{"record_bytes", "Bytes of their records.", room(func(r reply.Room) int64 { return r.RecordBytes })},
-		{"record_bytes_max", "Bytes that records may have.", room(func(r reply.Room) int64 { return r.RecordBytesMax })},
-		{"result_bytes", "Bytes of large results.", room(func(r reply.Room) int64 { return r.ResultBytes })},
-		{"result_bytes_max", "Bytes that large results may have.", room(func(r reply.Room) int64 { return r.ResultBytesMax })},
+		{"record_bytes", "Bytes of the records of asynchronous requests.", room(func(r reply.Room) int64 { return r.RecordBytes })},
+		{"record_bytes_max", "Largest size of all records of asynchronous requests.", room(func(r reply.Room) int64 { return r.RecordBytesMax })},
+		{"result_bytes", "Bytes of large results of asynchronous requests.", room(func(r reply.Room) int64 { return r.ResultBytes })},
+		{"result_bytes_max", "Largest size of all large results of asynchronous requests.", room(func(r reply.Room) int64 { return r.ResultBytesMax })},
 	})
 }
 
-// registerTeller adds what the broker's node knows of the callers of given-up requests.
+// registerTeller adds the counts of callers whose requests the broker gave up.
 func registerTeller(r prometheus.Registerer, t *teller) {
 	counters(r, "teller", []counter{
-		{"untold_total", "Callers that could not be told that the broker gave up their request.", t.untold.Load},
+		{"untold_total", "Callers that could not be notified that the broker gave up their request.", t.untold.Load},
 	})
 	gauges(r, "teller", []counter{
-		{"waiting", "Callers that are to be told that the broker gave up their request.", func() int64 { return int64(len(t.queue)) }},
+		{"waiting", "Notifications to callers, about requests that the broker gave up, that wait to be sent.", func() int64 { return int64(len(t.queue)) }},
 	})
 }

@@ -49,7 +49,7 @@ func (n *Node) startNATS() error {
 		}
 		n.onClose(base, func() error { server.Close(); return nil })
 		counters(n.registry, "nats", []counter{
-			{"jetstream_restarts_total", "Times that the embedded JetStream was started anew, since it could not write.", server.Restarts},
+			{"jetstream_restarts_total", "Restarts of the embedded JetStream because it could not write.", server.Restarts},
 		})
 		n.addrs.NATS = server.Addr().String()
 		if n.nats, err = server.Connect(opts...); err != nil {
@@ -104,7 +104,7 @@ func (n *Node) openRequests(ctx context.Context) (*reply.Store, error) {
 	return store, nil
 }
 
-// checkRequests fails while the store takes no writes. That it is full stops asynchronous requests alone.
+// checkRequests fails while the store takes no writes. A full store is no failure: it stops asynchronous requests only.
 func checkRequests(ctx context.Context, store *reply.Store) error {
 	if err := store.Check(ctx); err != nil {
 		return fmt.Errorf("request store: %w", err)

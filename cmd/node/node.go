@@ -51,7 +51,7 @@ type Node struct {
 	recorder admin.Recorder
 	gateway  *gateway.Gateway
 	nats     *nats.Conn
-	requests *reply.Store // of asynchronous requests; nil: no part has one
+	requests *reply.Store // store of asynchronous requests; nil: no part uses one
 	stages   [stages]stage
 
 	stopping atomic.Bool

@@ -41,7 +41,7 @@ type Options struct {
 	HTTP  string `mapstructure:"http"`
 	Admin string `mapstructure:"admin"`
 	NATS  string `mapstructure:"nats"`
-	// AdminHosts are further names by which browsers may reach the admin port, beside
+	// AdminHosts are the additional names by which browsers may reach the admin port, beside
 	// addresses and localhost.
 	AdminHosts []string `mapstructure:"admin-hosts"`
 	// NATSURL is a NATS server outside of this process; the embedded one is then not
@@ -57,15 +57,15 @@ type Options struct {
 	TLSCert string `mapstructure:"tls-cert"`
 	TLSKey  string `mapstructure:"tls-key"`
 
-	// AutoCreate makes an unknown parent topic at the first send or receive, and an unknown
+	// AutoCreate creates an unknown parent topic at the first send or receive, and an unknown
 	// group at the first receive.
 	AutoCreate bool `mapstructure:"auto-create"`
-	// MaxAutoTopics and MaxAutoGroups bound the parent topics and groups that exist
-	// because they were made so.
+	// MaxAutoTopics and MaxAutoGroups bound the parent topics and groups that were created by
+	// AutoCreate.
 	MaxAutoTopics int `mapstructure:"max-auto-topics"`
 	MaxAutoGroups int `mapstructure:"max-auto-groups"`
-	// GroupRetention is how long a group that was made so may be without a consumer while
-	// the broker runs; then it is removed and keeps no message any longer. 0 is for ever.
+	// GroupRetention is the time without a consumer, while the broker runs, after which a group
+	// created by AutoCreate is removed, so that it keeps no more messages. 0 is forever.
 	GroupRetention time.Duration `mapstructure:"group-retention"`
 	// Topic and Group are where the gateway writes and the pool reads. A broker
 	// creates both at start.
@@ -74,8 +74,8 @@ type Options struct {
 	// TTL is how long an idle bucket of Topic, or of a topic made on demand, lives.
 	// 0 is for ever.
 	TTL time.Duration `mapstructure:"ttl"`
-	// UnservedTTL is how long an idle bucket lives none of whose messages was served, if
-	// that is shorter.
+	// UnservedTTL is the TTL of an idle bucket none of whose messages was served, if it is
+	// shorter than the normal TTL.
 	UnservedTTL time.Duration `mapstructure:"unserved-ttl"`
 	// MaxUserBuckets bounds the buckets of one user in a parent topic.
 	MaxUserBuckets int `mapstructure:"max-user-buckets"`
@@ -94,14 +94,14 @@ type Options struct {
 
 	// Flush is FlushFsync or FlushAsync: what an accepted send survives.
 	Flush string `mapstructure:"flush"`
-	// DiskReserve is how much of the volume of Data is kept for acks, purges and a start:
-	// with less free, new messages are refused. Half of it is set aside in a file that a
-	// start on a full volume removes. Of a small volume it is a quarter at most; 0 keeps none.
+	// DiskReserve is the space on the volume of Data that is kept for acks, purges and a start:
+	// with less free space, new messages are refused. Half of it is reserved by a file that a
+	// start on a full volume removes. It is at most a quarter of the volume; 0 disables it.
 	DiskReserve Size `mapstructure:"disk-reserve"`
 	// Cache bounds the store's block cache.
 	Cache Size `mapstructure:"cache"`
-	// MaxBody bounds a request's body and a message's. With more than 4,032 KiB a RocketMQ
-	// consumer needs a higher limit of what it receives than gRPC's 4 MiB.
+	// MaxBody bounds the body of a request and of a message. Above 4,032 KiB a RocketMQ consumer
+	// needs a higher receive limit than gRPC's 4 MiB.
 	MaxBody Size `mapstructure:"max-body"`
 
 	// Policy is the limits, a file or a directory of files. Empty: what penstock policy
@@ -122,27 +122,27 @@ type Options struct {
 	RequestTimeout time.Duration `mapstructure:"request-timeout"`
 	AsyncTimeout   time.Duration `mapstructure:"async-timeout"`
 	MaxTimeout     time.Duration `mapstructure:"max-timeout"`
-	// AsyncTTL is how long an asynchronous request and its result are kept after their last
-	// change. It is not shorter than MaxTimeout.
+	// AsyncTTL is the time for which an asynchronous request and its result are kept after their
+	// last change. It is at least MaxTimeout.
 	AsyncTTL time.Duration `mapstructure:"async-ttl"`
-	// AsyncBytes is the disk space of their records, and again of their large results, in
-	// NATS. 0 is 1 GiB, or what a smaller volume has room for.
+	// AsyncBytes is the disk space in NATS for the records of asynchronous requests, and again
+	// for their large results. 0 is 1 GiB, or less on a smaller volume.
 	AsyncBytes Size `mapstructure:"async-bytes"`
-	// AsyncUserRecords and AsyncUserBytes bound what is kept of one user. 0 is no bound of
-	// the records, and half of the space.
+	// AsyncUserRecords and AsyncUserBytes bound the stored requests of one user. 0 means no
+	// bound of the records, and half of the space.
 	AsyncUserRecords int  `mapstructure:"async-user-records"`
 	AsyncUserBytes   Size `mapstructure:"async-user-bytes"`
 	// KeepAlive is the time between comments on a stream whose request is queued.
 	KeepAlive time.Duration `mapstructure:"keep-alive"`
-	// WriteTimeout is how long a caller may take nothing of its answer before its connection
-	// is cut and its request cancelled.
+	// WriteTimeout is the time without reading after which a caller's connection is cut and its
+	// request cancelled.
 	WriteTimeout time.Duration `mapstructure:"write-timeout"`
 
-	// Workers is how many requests the pool runs at once. A worker that has nothing to
-	// do costs nothing; one that runs a request costs its connection and about 90 KiB.
+	// Workers is the number of requests that the pool runs at once. An idle worker costs
+	// nothing; a running request costs its connection and about 90 KiB.
 	Workers int `mapstructure:"workers"`
-	// Share is the largest part of Workers, in percent, that one model's or one user's
-	// requests may hold while no others run. 100 is no bound.
+	// Share is the largest part of Workers, in percent, that the requests of one model or of one
+	// user may hold while no other requests run. 100 disables it.
 	Share int `mapstructure:"share"`
 	// Adapter is AdapterStubs or AdapterOfficial: how pool and gateway speak to the
 	// broker.
@@ -160,8 +160,8 @@ type Options struct {
 	// Models says where requests go, by model; the name "*" takes every other model.
 	Models []ModelOptions `mapstructure:"models"`
 
-	// StopNow, once it is closed, ends the Grace of a node that stops: running requests
-	// end with an error, and so does the node. Nil: nothing does.
+	// StopNow ends the Grace of a stopping node when it is closed: running requests and the node
+	// then end with an error. Nil: the Grace always runs to its end.
 	StopNow <-chan struct{} `mapstructure:"-"`
 	// Version is told by metrics.
 	Version string `mapstructure:"-"`
@@ -189,7 +189,7 @@ type GroupOptions struct {
 	MaxAttempts int           `mapstructure:"max-attempts"`
 	MaxSuspend  time.Duration `mapstructure:"max-suspend"`
 	StartLatest bool          `mapstructure:"start-latest"`
-	// Retention is GroupRetention for this group; 0 is for ever.
+	// Retention is GroupRetention for this group; 0 is forever.
 	Retention time.Duration `mapstructure:"retention"`
 }
 
@@ -211,10 +211,10 @@ type ModelOptions struct {
 	Key    Key    `mapstructure:"-"`
 	// UserHeader, if set, carries the user to the server.
 	UserHeader string `mapstructure:"user-header"`
-	// Allow lists what may be asked of the server at URL, each "METHOD PATH", such as
-	// "POST /v1/responses", or "METHOD" for requests without a path. It replaces the
-	// default, which is what a gateway sends: forward.DefaultAllow. A message that asks
-	// for anything else becomes a dead letter.
+	// Allow lists the permitted requests to the server at URL, each "METHOD PATH", such as
+	// "POST /v1/responses", or "METHOD" for requests without a path. It replaces the default,
+	// forward.DefaultAllow: the requests that a gateway sends. A message with any other request
+	// becomes a dead letter.
 	Allow []string `mapstructure:"allow"`
 	// Connect bounds the connection's set-up, FirstByte the wait for the answer, Idle
 	// the silence within it, Total all of it. 0 takes the default of package forward.

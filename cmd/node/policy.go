@@ -34,7 +34,7 @@ type steering struct {
 	store   admin.PolicyStore // nil when nothing can be applied here
 	path    string
 	signals *live.Signals // nil without NATS
-	notice  func() string // that the policy is a kept copy of one that NATS has lost; nil without NATS
+	notice  func() string // text when the policy in force is a copy of one that NATS has lost; nil without NATS
 }
 
 // startSteering opens the policy and the signals, and has read what is in force when it returns. A file or directory wins
@@ -70,7 +70,7 @@ func (n *Node) startSteering(ctx context.Context) (*steering, error) {
 	return s, nil
 }
 
-// keptPolicy is the file in which a process with a data folder keeps the policy in force, beside NATS.
+// keptPolicy returns the file in which a process with a data folder keeps the policy in force, beside NATS.
 func (n *Node) keptPolicy() string {
 	if n.opts.Parts&(Broker|NATS) == 0 {
 		return ""
@@ -78,7 +78,7 @@ func (n *Node) keptPolicy() string {
 	return filepath.Join(n.opts.Data, "policy-in-force.json")
 }
 
-// watchPolicies tells when NATS has lost the policy.
+// watchPolicies adds a metric and a notice for a policy that NATS has lost.
 func (n *Node) watchPolicies(p *live.Policies) {
 	n.checks = append(n.checks, admin.Check{Name: "policy", Run: func(context.Context) error {
 		if text := p.Lost(); text != "" {
@@ -86,7 +86,7 @@ func (n *Node) watchPolicies(p *live.Policies) {
 		}
 		return nil
 	}})
-	gauges(n.registry, "policy", []counter{{"lost", "1 while the policy in force is a kept copy, since NATS has lost it.", func() int64 {
+	gauges(n.registry, "policy", []counter{{"lost", "1 while the policy in force is a kept copy because NATS has lost it.", func() int64 {
 		if p.Lost() != "" {
 			return 1
 		}
@@ -122,7 +122,7 @@ func (n *Node) startPoller(s *steering) {
 // steerMax bounds how long a change may take to reach the owner loops.
 const steerMax = 30 * time.Second
 
-// steerRetry is the pause after a change that did not reach all of them, before it is tried again.
+// steerRetry is the pause before a change that did not reach every topic is tried again.
 const steerRetry = time.Second
 
 // steerBroker keeps the broker at the policy and the signals in force. Those of now are there when it returns, so before
@@ -189,7 +189,7 @@ func (q *signalQueue) put(s signal.Signal, gone bool) {
 	}
 }
 
-// putBack keeps a change that could not be applied, unless a later one of its source has come.
+// putBack keeps a change that could not be applied, unless a later change of its source exists.
 func (q *signalQueue) putBack(c signalChange) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,12 +199,12 @@ func (q *signalQueue) putBack(c signalChange) {
 	}
 }
 
-// run applies what is put until ctx is done. A change that apply refuses is tried again after steerRetry, and stands back
-// for a later one of its source.
+// run applies queued changes until ctx is done. A change that apply refuses is tried again after steerRetry, unless a later
+// change of its source replaces it.
 func (q *signalQueue) run(ctx context.Context, apply func(context.Context, signalChange) error) {
 	for {
 		select {
-		case <-q.wake: // for what is taken now
+		case <-q.wake: // a token for changes that are taken now
 		default:
 		}
 		var again <-chan time.Time

@@ -16,51 +16,51 @@ import (
 // teller tells callers that the broker has given up their request: purged, expired, or tried too often. They would wait for
 // their deadline otherwise.
 //
-// The broker calls discarded on one goroutine and keeps a snapshot of its store until a purge has been told. So discarded only
-// publishes a frame for a caller that waits, and queues what ends a record; some goroutines do that. While they make
-// progress, discarded waits for room in the queue; while they do not, because NATS is away or slow, what finds the queue
-// full is left out and counted: its record expires at its deadline.
+// The broker calls discarded on one goroutine and keeps a snapshot of its store until all notices of a purge were delivered. So
+// discarded only publishes a frame for a waiting caller, and queues the end of a record; several goroutines write these ends.
+// While they make progress, discarded waits for room in the queue; while NATS is unreachable or slow, a notice that finds the
+// queue full is dropped and counted: its record expires at its deadline.
 type teller struct {
 	// Immutable after newTeller.
 	records func(ctx context.Context, id string, f reply.Failure) error // ends the record of an asynchronous request
-	frames  func(r reply.Request, f reply.Failure) error                // tells a caller that waits on a connection
+	frames  func(r reply.Request, f reply.Failure) error                // notifies a caller that waits on a connection
 	log     *slog.Logger
 	queue   chan notice
-	stopped context.Context // ends when close has waited long enough
+	stopped context.Context // ends at the end of close's wait
 	stop    context.CancelFunc
-	tellers sync.WaitGroup // they end when the queue is closed and empty, or with stopped
+	tellers sync.WaitGroup // the goroutines end when the queue is closed and empty, or with stopped
 
 	away   atomic.Bool  // the latest attempt to end a record failed
-	untold atomic.Int64 // callers that were not told
-	logged atomic.Int64 // Unix seconds of the latest log line about it
+	untold atomic.Int64 // callers that were not notified
+	logged atomic.Int64 // Unix seconds of the latest log line about untold
 }
 
 // notice is the end of one asynchronous request.
 type notice struct {
 	id      string
 	failure reply.Failure
-	until   time.Time // the record expires by itself
+	until   time.Time // instant at which the record expires by itself
 }
 
 const (
-	// tellMax bounds one attempt to tell one caller.
+	// tellMax bounds one attempt to notify one caller.
 	tellMax = 2 * time.Second
 	// tellAgain is the pause before another attempt.
 	tellAgain = time.Second
 	// tellFor bounds the attempts for a request without a deadline.
 	tellFor = time.Hour
-	// tellers are the goroutines that tell, tellQueue is what waits for them.
+	// tellers is the number of goroutines that notify, tellQueue the number of notices that may wait for them.
 	tellers   = 16
 	tellQueue = 1 << 16
-	// tellRoom is how often discarded looks whether the tellers still make progress while it waits for room.
+	// tellRoom is the pause between two checks of the tellers' progress while discarded waits for room.
 	tellRoom = 250 * time.Millisecond
-	// tellClose is how long close goes on telling.
+	// tellClose bounds the time for which close continues to notify.
 	tellClose = 5 * time.Second
-	// tellLog is the pause between two log lines about callers that were not told.
+	// tellLog is the pause between two log lines about callers that were not notified.
 	tellLog = 10 * time.Second
 )
 
-// startTeller opens the store of asynchronous requests. Without it only those who wait on a connection are told.
+// startTeller opens the store of asynchronous requests. Without a store only callers that wait on a connection are notified.
 func (n *Node) startTeller(ctx context.Context) *teller {
 	if n.nats == nil {
 		return nil
@@ -95,7 +95,7 @@ func (t *teller) start() {
 	}
 }
 
-// close tells what is queued, for a while. REQUIRES: discarded is not called any more.
+// close delivers the queued notices for at most tellClose. REQUIRES: discarded is not called any more.
 func (t *teller) close() error {
 	close(t.queue)
 	defer time.AfterFunc(tellClose, t.stop).Stop()
@@ -104,14 +104,14 @@ func (t *teller) close() error {
 	return nil
 }
 
-// discarded is the broker's OnDiscard. A nil teller tells nobody.
+// discarded is the broker's OnDiscard. A nil teller does nothing.
 func (t *teller) discarded(d broker.Discarded) {
 	if t == nil {
 		return
 	}
 	r, err := reply.FromProperties(d.Message.Properties)
 	switch f := failureOf(d); {
-	case err != nil: // it was sent by another client than a gateway
+	case err != nil: // not sent by a gateway
 	case !r.Async && r.Reply != "":
 		if err := t.frames(r, f); err != nil {
 			t.miss(r.ID, f, err)
@@ -147,7 +147,7 @@ func (t *teller) enqueue(x notice) {
 
 var errTellerFull = errors.New("too many wait to be told while NATS is away")
 
-// tell ends one record, and tries again until the record has expired.
+// tell ends one record, and retries until the record has expired.
 func (t *teller) tell(x notice) {
 	for {
 		err := t.once(x)
@@ -175,7 +175,7 @@ func (t *teller) once(x notice) error {
 	return t.records(ctx, x.id, x.failure)
 }
 
-// miss counts a caller that was not told, and logs now and then.
+// miss counts a caller that was not notified, and logs from time to time.
 func (t *teller) miss(id string, f reply.Failure, err error) {
 	n := t.untold.Add(1)
 	last, now := t.logged.Load(), time.Now().Unix()

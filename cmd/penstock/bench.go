@@ -131,16 +131,16 @@ func newBenchFairness() *cobra.Command {
 
 func newBenchTurns() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "turns", Short: "Show that no turn of an owner loop is long, whatever falls due at one instant",
+		Use: "turns", Short: "Show that no turn of an owner loop is long when very many events are due at one instant",
 		Long: "The deadlines of one bucket pass together, then the windows of a million cells end together; the clock\n" +
-			"of the broker is set ahead for that. The table has the longest turn, in which nobody else is served.",
+			"of the broker is set ahead for that. The table has the longest turn, during which other events wait.",
 	}
 	fs := cmd.Flags()
 	var o bench.TurnsOptions
 	fs.IntVar(&o.Cells, "cells", 1_000_000, "cells whose windows end together")
 	fs.IntVar(&o.Deadlines, "deadlines", 100_000, "messages of one bucket whose deadlines pass together")
-	fs.IntVar(&o.Runs, "runs", 3, "runs of each; the best counts")
-	fs.DurationVar(&o.Limit, "limit", 20*time.Minute, "bound of the whole")
+	fs.IntVar(&o.Runs, "runs", 3, "runs of each kind; the best counts")
+	fs.DurationVar(&o.Limit, "limit", 20*time.Minute, "time limit of the whole scenario")
 	return runScenario(cmd, func(cmd *cobra.Command) (scenario, error) { return bench.RunTurns(cmd.Context(), o) })
 }
 

@@ -20,7 +20,7 @@ func newGroups(env environment) *cobra.Command {
 func newGroupsList(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List consumer groups, and the messages that are kept for each of them alone", Args: cobra.NoArgs,
-		Long: "List consumer groups. KEPT counts the messages that every other group of the topic is done with; it is approximate\n" +
+		Long: "List consumer groups. KEPT counts the messages that every other group of the topic has settled; it is approximate\n" +
 			"and up to 10 s old. IDLE is the time without a consumer, while the broker ran. A group that is idle for longer\n" +
 			"than RETENTION is removed.",
 	}
@@ -49,8 +49,8 @@ func newGroupsList(env environment) *cobra.Command {
 func newGroupsDelete(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "delete GROUP", Short: "Delete a consumer group with its positions, suspends and dead letters", Args: cobra.ExactArgs(1),
-		Long: "Delete a consumer group with its positions, suspends and dead letters. Messages that were kept for it alone go\n" +
-			"with it. A consumer that polls in its name makes it anew, where groups are made on demand.",
+		Long: "Delete a consumer group with its positions, suspends and dead letters. Messages that were kept for it alone are\n" +
+			"deleted as well. A later poll for the group creates it again, where groups are created on demand.",
 	}
 	operate(cmd, env, func(ctx context.Context, c *client, args []string) (struct{}, error) {
 		var done struct{}

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// signals is the order of SIGINT and SIGTERM of one process: the first asks for a stop with grace, the second ends the grace
-// of a server, the next one kills. A command that is no server is killed by the second.
+// signals gives SIGINT and SIGTERM their meanings: the first requests a stop with grace, the second ends the grace of a server,
+// the next one kills. A command that is no server is killed by the second.
 type signals struct {
 	stopNow chan struct{} // closed by the second signal
 	serves  atomic.Bool   // a server listens to stopNow
@@ -32,7 +32,7 @@ func watchSignals(parent context.Context) (ctx context.Context, stop func()) {
 	}
 }
 
-// follow acts on the signals that come until end is closed.
+// follow handles the signals until end is closed.
 func (s *signals) follow(came chan os.Signal, first func(), end <-chan struct{}) {
 	select {
 	case <-came:
@@ -48,11 +48,11 @@ func (s *signals) follow(came chan os.Signal, first func(), end <-chan struct{})
 		}
 		close(s.stopNow)
 	}
-	signal.Stop(came) // the system's own way with the next one
+	signal.Stop(came) // the next signal has the system's default effect
 }
 
-// secondSignal is closed when the second signal comes. From then on the process counts as a server. Nil, which is never
-// closed, in a context of no watch.
+// secondSignal returns a channel that is closed by the second signal. From this call on the process counts as a server. Without
+// a watch in ctx it returns nil, which is never closed.
 func secondSignal(ctx context.Context) <-chan struct{} {
 	s, watched := ctx.Value(signalsKey{}).(*signals)
 	if !watched {

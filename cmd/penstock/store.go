@@ -14,7 +14,7 @@ import (
 	"github.com/penstockmq/penstock/cmd/node"
 )
 
-// errDamaged is wrapped by the answer of store repair when it only looks.
+// errDamaged is wrapped by the error of store repair without --yes.
 var errDamaged = errors.New("store is damaged")
 
 func newStore(env environment) *cobra.Command {
@@ -27,7 +27,7 @@ func newStoreRepair(env environment) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "repair", Short: "Find damage in the store's log, and give up what is behind it", Args: cobra.NoArgs,
 		Long: "Find the first damaged batch in the logs of a store that no process has open. Without --yes the\n" +
-			"command changes nothing, says what would be lost, and exits with 1 if there is damage.\n\n" +
+			"command changes nothing, reports the loss of a cut, and exits with 1 if there is damage.\n\n" +
 			"With --yes the log is cut off at the damage, so that the broker starts again. Everything that\n" +
 			"was stored behind it is lost to the broker, messages that were acknowledged to their senders\n" +
 			"among it; the bytes are kept in files that end in .cut. A copy of the folder from before the\n" +
@@ -44,7 +44,7 @@ func newStoreRepair(env environment) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if _, err := os.Stat(s.Data); err != nil { // Acquire would make the folder
+		if _, err := os.Stat(s.Data); err != nil { // Acquire would create the folder
 			return fmt.Errorf("data: %w", err)
 		}
 		lock, err := datadir.Acquire(cmd.Context(), s.Data, 0)
