@@ -56,7 +56,7 @@ func TestCheckerFindsEachBrokenPromise(t *testing.T) {
 		{"run again after its pool was killed", one(answered(9, aborted(0, 2), whole(5, 6))), nil},
 		{"run again after its outcome was seen", one(answered(2, whole(0, 1), whole(5, 6))), []rule{ruleTwice}},
 		{"run after a post without an answer", one(&request{async: true, outcome: outcomeCut, ended: at(1), calls: []*call{whole(3, 4)}}), nil},
-		{"run twice when its pool goes on", stalled(one(answered(30, whole(6.1, 7), whole(6.2, 7))), 1, 6), nil},
+		{"run twice when its pool goes on", stalled(one(answered(30, whole(6.1, 7), whole(6.2, 7))), 1, 6), []rule{ruleOverlap}},
 		{"run twice when its pool goes on after less than a lease", stalled(one(answered(30, whole(4.1, 5), whole(4.2, 5))), 1, 4), []rule{ruleOverlap}},
 		{"run for the first time after its caller left", one(&request{outcome: outcomeCut, ended: at(1), calls: []*call{whole(3, 4)}}), []rule{ruleNobody}},
 		{"run again after its caller left", one(&request{outcome: outcomeLeft, ended: at(1), calls: []*call{aborted(0, 1), whole(3, 4)}}), []rule{ruleTwice}},

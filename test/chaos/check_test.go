@@ -231,13 +231,8 @@ func (r *request) story() string {
 // mayOverlap says whether the lease of the first call ended because its pool was stopped.
 func (h history) mayOverlap(first, second *call) bool {
 	return slices.ContainsFunc(h.stalled, func(s span) bool {
-		return s.meets(first.began, second.began) && second.began.Sub(first.began) >= h.lease || h.stale(s, first)
+		return s.meets(first.began, second.began) && second.began.Sub(first.began) >= h.lease
 	})
-}
-
-// stale says whether a call is of a message that was on its way to its pool while that was stopped, for longer than a lease.
-func (h history) stale(s span, c *call) bool {
-	return s.to.Sub(s.from) >= h.lease && s.meets(c.began.Add(-closing), c.began)
 }
 
 // open says whether a message must come again.
@@ -303,7 +298,7 @@ func mostAtOnce(h history, calls []*call) (most int, at time.Time) {
 	var edges []edge
 	for _, c := range calls {
 		last := c.last()
-		outlived := slices.ContainsFunc(h.stalled, func(s span) bool { return s.meets(c.began, last) || h.stale(s, c) })
+		outlived := slices.ContainsFunc(h.stalled, func(s span) bool { return s.meets(c.began, last) })
 		if outlived || !last.After(c.began) {
 			continue
 		}
