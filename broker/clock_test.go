@@ -81,7 +81,7 @@ func TestClockSetBackWhileTheBrokerWasAway(t *testing.T) {
 		send(t, b, "held", "u__held")
 		closeBroker(t, b)
 		clock.set(-time.Hour)
-		for range 2 { // the second start reads what the first one wrote
+		for range 2 { // the second start reads the records of the first
 			b = open(t, o)
 			send(t, b, "other", "other")
 			ack(t, b, one(t, b, 0))
@@ -105,8 +105,8 @@ func TestClockSetBackWhileTheBrokerWasAway(t *testing.T) {
 	})
 }
 
-// pausingClock shows the loop a pause: from one look to the next, both clocks went on by
-// what was added. A stopped process sees the same.
+// pausingClock simulates a pause of the loop: from one look to the next, both clocks advance
+// by the added time, as in a stopped process.
 type pausingClock struct {
 	begin time.Time
 	added atomic.Int64

@@ -35,8 +35,8 @@ func TestOneMessageDoesNotCloseAColumn(t *testing.T) {
 	})
 }
 
-// TestCostComesFromTheStamps: a limit of tokens counts what the sender says, from memory
-// and from the store alike.
+// TestCostComesFromTheStamps: a limit of tokens counts the tokens stated by the sender, from
+// memory and from the store alike.
 func TestCostComesFromTheStamps(t *testing.T) {
 	for _, cache := range []int64{0, 1} { // 0 is the default, 1 holds nothing
 		synctest.Test(t, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestCostComesFromTheStamps(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// 70 are used, then 140: what exceeds the limit is carried over.
+			// 70 are used, then 140: the excess is carried over.
 			if got := poll(t, b, 32, 0); len(got) != 2 {
 				t.Errorf("cache of %d bytes: %d delivered, want 2", cache, len(got))
 			}
@@ -201,6 +201,6 @@ func TestSettleWithRefuses(t *testing.T) {
 			t.Errorf("hold %v for %v: %v, want %v", c.target, c.d, err, c.want)
 		}
 	}
-	ack(t, b, d) // nothing of this has settled it
+	ack(t, b, d) // no call above has settled it
 	none(t, b, 0)
 }

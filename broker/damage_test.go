@@ -120,7 +120,7 @@ func TestTimesBeyond2262(t *testing.T) {
 }
 
 // TestBadRecordCostsOneRecord spoils one record of each table that is not a topic or group.
-// The broker opens, counts what it met, and delivers what it can.
+// The broker opens, counts the spoiled records, and delivers the readable messages.
 func TestBadRecordCostsOneRecord(t *testing.T) {
 	t.Parallel()
 	for name, table := range map[string]byte{
@@ -163,7 +163,7 @@ func badRecord(t *testing.T, table byte) {
 	for _, bodies := range drained {
 		total += len(bodies)
 	}
-	// 9 were sent, 2 are dead letters. A spoiled message or bucket costs what is in it.
+	// 9 were sent, 2 are dead letters. A spoiled message or bucket costs its content.
 	want := map[byte]int{tableMessage: 6, tableBucket: 6}[table]
 	if want == 0 {
 		want = 7

@@ -51,8 +51,8 @@ func TestIdsOfParentTopicsRunOutWithAClearError(t *testing.T) {
 	closeBroker(t, b)
 }
 
-// A gateway whose clock was ten minutes behind had all its requests dropped as expired, and
-// no one said why.
+// A gateway whose clock was ten minutes behind had all its requests dropped as expired,
+// without an error.
 func TestADeadlineThatHasPassedIsAnsweredAtSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, options(vfs.NewMem()))

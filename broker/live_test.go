@@ -10,8 +10,8 @@ import (
 	"github.com/penstockmq/penstock/broker"
 )
 
-// What was purged behind a message that runs must not count again after a restart: the
-// bucket would refuse sends that it has room for.
+// Messages purged behind a running message must not count again after a restart: the bucket
+// would refuse sends that it has room for.
 func TestPurgedMessagesDoNotCountAfterARestart(t *testing.T) {
 	o := options(vfs.NewMem())
 	o.Topics[0].MaxMessages = 10

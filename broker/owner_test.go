@@ -43,8 +43,8 @@ func TestCloseAfterAStallOfTheDiskWithAllTurnsOutstanding(t *testing.T) {
 	})
 }
 
-// TestSendsOnTheirWayAreBoundedInBytes stalls the disk. Without a bound on bytes, what waits
-// for it is bounded by the number of events alone: 65,536 requests of up to 16 MiB, and a
+// TestSendsOnTheirWayAreBoundedInBytes stalls the disk. Without a bound on bytes, waiting
+// sends are bounded by the number of events alone: 65,536 requests of up to 16 MiB, and a
 // batch of 4 GiB makes the store's engine panic.
 func TestSendsOnTheirWayAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -74,12 +74,12 @@ func TestSendsOnTheirWayAreBoundedInBytes(t *testing.T) {
 		fs.closed.Store(false)
 		close(fs.gate)
 		sends.Wait()
-		for i := range 3 * fit { // what is complete does not count
+		for i := range 3 * fit { // complete sends do not count
 			if err := one(i); err != nil {
 				t.Fatal(err)
 			}
 		}
-		// One send that is larger than the bound is not refused for ever.
+		// One send that is larger than the bound is not refused forever.
 		if _, err := b.Send(t.Context(), topic, []broker.Message{{Lite: "l", Body: make([]byte, 2<<20)}}); err != nil {
 			t.Error(err)
 		}

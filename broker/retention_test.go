@@ -153,9 +153,9 @@ func TestGroupsAndTopicsMadeOnDemandAreBounded(t *testing.T) {
 	}
 }
 
-// TestAbandonedGroupLetsGoOfItsMessages: a mistyped group polled once. What it keeps is
-// told, and after its retention it is removed; restarts do not begin the time anew. The
-// configured group that is away for as long keeps its messages.
+// TestAbandonedGroupLetsGoOfItsMessages: a mistyped group polled once. The messages kept for
+// it are reported, and after its retention it is removed; restarts do not restart the time.
+// The configured group without a consumer for the same time keeps its messages.
 func TestAbandonedGroupLetsGoOfItsMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fs := vfs.NewMem()
@@ -180,7 +180,7 @@ func TestAbandonedGroupLetsGoOfItsMessages(t *testing.T) {
 		}
 		time.Sleep(30 * time.Minute)
 		closeBroker(t, b)
-		time.Sleep(10 * time.Hour) // the broker is down: nobody could be its client
+		time.Sleep(10 * time.Hour) // the broker is down: no client could poll
 		o := onDemand(fs)
 		if b, err := broker.Open(o); err != nil {
 			t.Fatal(err)

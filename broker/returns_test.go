@@ -40,8 +40,8 @@ func busy(t *testing.T, b *broker.Broker, fs *gatedFS, f func()) int {
 	return int(sent.Load())
 }
 
-// A message that its client did not get was kept for it for up to 3 h, when the queue of the
-// loop was full at the moment of giving it back and the lease was one that the broker renews.
+// A message that its client did not get stayed leased for up to 3 h when the queue of the
+// loop was full at the moment of the return and the broker itself renewed the lease.
 func TestWhatWasNotHandedOverIsFreeAlthoughTheQueueWasFull(t *testing.T) {
 	for _, how := range []string{"release", "cancelled poll"} {
 		t.Run(how, func(t *testing.T) {

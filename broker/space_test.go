@@ -98,8 +98,8 @@ func TestFullDiskRefusesSendsOnly(t *testing.T) {
 	})
 }
 
-// TestBurstBetweenTwoMeasurementsStaysOutOfTheReserve: what was let in counts before the
-// file system says so.
+// TestBurstBetweenTwoMeasurementsStaysOutOfTheReserve: admitted messages count before the
+// file system reports their space.
 func TestBurstBetweenTwoMeasurementsStaysOutOfTheReserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var free atomic.Int64

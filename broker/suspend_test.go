@@ -52,7 +52,7 @@ func TestSuspendRefusesBadDurations(t *testing.T) {
 				t.Errorf("suspend of %d ns: %v", bad, err)
 			}
 		}
-		none(t, b, 59*time.Second) // it is still out, with its lease as it was
+		none(t, b, 59*time.Second) // it is still in flight, with its lease unchanged
 		ack(t, b, d)
 		closeBroker(t, b)
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/penstockmq/penstock/consumer/reply"
 )
 
-// A pool that is killed takes with it what it knew: whether the caller has bytes of the answer. The pool that gets the
-// message next asks the gateway, and calls the model only for a caller that waits and has none.
+// A killed pool loses the knowledge whether the caller has bytes of the answer. The next pool that gets the message asks the
+// gateway, and calls the model only for a caller that waits and has no bytes.
 func TestNoSecondCallForACallerThatHasBytes(t *testing.T) {
 	head := func(w *reply.Writer) error { return w.Head(200, http.Header{"Content-Type": {"text/event-stream"}}) }
 	for _, tt := range []struct {
@@ -87,7 +87,7 @@ func TestNoSecondCallForACallerThatHasBytes(t *testing.T) {
 	}
 }
 
-// NATS loses the gateway for longer than the pool believes in it, and the gateway lives on: its caller is told to try again.
+// NATS loses the gateway for longer than the pool waits for it, and the gateway lives on: its caller is told to try again.
 func TestACallerHearsOfItsRequestThatWasDroppedWithoutItsGateway(t *testing.T) {
 	nc, b := natsServer(t, ""), newMemory(4)
 	s := newStub(t, func(w http.ResponseWriter, _ *http.Request, _ string) { fmt.Fprint(w, `{"choices": []}`) })

@@ -10,7 +10,7 @@ import (
 	"github.com/penstockmq/penstock/consumer/reply"
 )
 
-// The model is read only as far as the caller's credit goes, and when the caller is gone without a word its call ends. The message is settled as for a caller that left.
+// The model is read only as far as the caller's credit goes, and when the caller vanishes its call ends. The message is settled as for a caller that left.
 func TestAnswerThatIsNotReadStopsItsModel(t *testing.T) {
 	nc, b := natsServer(t, ""), newMemory(4)
 	var written atomic.Int64
@@ -44,7 +44,7 @@ func TestAnswerThatIsNotReadStopsItsModel(t *testing.T) {
 	if p.credits.Waits() != 1 {
 		t.Errorf("the writer waited %d times", p.credits.Waits())
 	}
-	// What the sockets between the model and the pool take is the kernel's.
+	// The kernel's socket buffers between model and pool take some bytes more.
 	if n := written.Load(); n > 32<<20 {
 		t.Errorf("the model wrote %d bytes", n)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/penstockmq/penstock/consumer/reply"
 )
 
-// A request whose record was lost in a power cut is run: its message is there. Before, it was acked without a word, and its
-// caller, who had a 202, got 404.
+// A request whose record was lost in a power cut is run, since its message exists. Before, it was acked silently, and its
+// caller got 202 and later 404.
 //
 // https://github.com/nats-io/nats-server/issues/7564
 func TestARequestWithoutItsRecordIsRun(t *testing.T) {
@@ -74,8 +74,8 @@ func newOutage(t *testing.T) (*outage, *nats.Conn) {
 	return o, nc
 }
 
-// An answer that has cost a model's work waits for the store, with its message out, for as long as it takes. Before, it was
-// tried for three seconds and then acked.
+// An answer that has cost a model's work waits for the store, with its message in flight, for as long as necessary. Before, the
+// write was tried for three seconds and the message then acked.
 func TestAnswersWaitForTheStore(t *testing.T) {
 	o, nc := newOutage(t)
 	b := newMemory(4)
@@ -153,8 +153,8 @@ func TestAPoolThatStopsGivesUnstoredRequestsBack(t *testing.T) {
 	}
 }
 
-// An answer that finds no room is told: its record is failed, its message goes to the dead letters. One that finds room
-// nowhere in time is not lost without a word.
+// An answer without room is reported: its record is failed, and its message goes to the dead letters. An answer that finds no
+// room in time is not lost silently.
 //
 // https://github.com/nats-io/nats-server/issues/4754
 func TestAnAnswerWithoutRoomFailsItsRequest(t *testing.T) {

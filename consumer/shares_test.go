@@ -53,8 +53,8 @@ func TestEachThatHangsGetsLessThanTheOneBefore(t *testing.T) {
 	}
 }
 
-// Whatever columns and rows hold their share, one that holds nothing gets a slot as long as one is free; what leaves leaves
-// nothing behind.
+// Whatever shares columns and rows hold, a new one gets a slot as long as one is free; a finished request leaves no state
+// behind.
 func TestSharesLeaveRoom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		slots := rapid.IntRange(1, 64).Draw(t, "slots")

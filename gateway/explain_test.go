@@ -72,7 +72,7 @@ func TestWaitIsExplained(t *testing.T) {
 	}
 }
 
-// A poll that may come at any time is told a second; one that is far from its turn is told so, as each look costs the broker.
+// A poll for a request without an estimate gets one second; a poll far from its turn gets more, as each poll costs the broker.
 func TestRetryAfterOfAQueuedRequestFollowsPositionAndPace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, c := range []struct {

@@ -44,7 +44,7 @@ func TestRefusedRequestsLeaveNoRecord(t *testing.T) {
 	}
 }
 
-// A store that is nearly full refuses new requests before they are sent; what it has already is answered.
+// A store that is nearly full refuses new requests before they are sent; stored requests are still answered.
 //
 // https://github.com/nats-io/nats-server/issues/4754
 func TestAFullStoreRefusesNewRequests(t *testing.T) {
@@ -96,7 +96,7 @@ func TestAnUncertainAsyncSendIsBuried(t *testing.T) {
 	r.broker.refuseWith(errors.New("connection reset"))
 	a := r.ask(http.MethodPost, "/v1/chat/completions", chatBody, preferAsync)
 	a.check(t, 503, "broker_unavailable")
-	must(t, r.g.Close()) // waits for what goes on in the background
+	must(t, r.g.Close()) // waits for the goroutines in the background
 	id := a.header.Get(headerRequestID)
 	if rec, err := r.store.Get(t.Context(), id, "alice"); err != nil || rec.State != reply.StateFailed {
 		t.Errorf("record %+v, %v", rec, err)

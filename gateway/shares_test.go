@@ -17,8 +17,8 @@ import (
 	"github.com/penstockmq/penstock/consumer/reply"
 )
 
-// Whatever users take and give back: the totals hold, and a user who has nothing gets a request and a body as long as two
-// greedy users are all the others.
+// Whatever users take and give back, the totals stay correct, and a user without requests gets a request and a body as long as
+// at most two other users are greedy.
 func TestSharesLeaveRoomForOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newShares(Options{MaxActive: 30, MaxBufferBytes: 3000, MaxBodyBytes: 100})

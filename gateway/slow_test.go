@@ -45,8 +45,8 @@ func (r *rig) post(addr, secret, body string, length int) net.Conn {
 	return tcp
 }
 
-// A caller that reads nothing: its model is stopped after a window and what the sockets take, and after the write timeout it
-// is cut, with its call.
+// A caller reads nothing: its model is stopped after one window plus the socket buffers, and after the write timeout the
+// caller is cut and its call ends.
 func TestCallerThatReadsNothingEndsAlone(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.WriteTimeout, o.Grace = 300*time.Millisecond, -1 })
 	credits, err := reply.NewCredits(r.pool)
@@ -118,7 +118,7 @@ func TestCallerThatReadsSlowlyGetsAll(t *testing.T) {
 	}
 }
 
-// What relays hold back is bounded in all; a large answer is then written as it comes.
+// The bytes held back by all relays are bounded; a large answer is then written as it arrives.
 func TestAnswersHeldBackAreBounded(t *testing.T) {
 	var r *rig
 	t.Cleanup(func() { // the server has been closed, which waits for the handlers

@@ -71,7 +71,7 @@ func TestParseBodySizes(t *testing.T) {
 	}
 }
 
-// What no model can answer would be reserved of limits that others share.
+// Tokens that no model can answer would be reserved from limits that other users share.
 func TestMoreOutputThanAnyModelGivesIsRefused(t *testing.T) {
 	for _, field := range []string{"max_tokens", "max_completion_tokens", "max_output_tokens"} {
 		for _, value := range []string{"1048577", "1000000000", "1e300"} {

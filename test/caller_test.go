@@ -22,7 +22,7 @@ func slowly(b *mockmodel.Behaviour) {
 type reading struct {
 	t    *testing.T
 	body *bufio.Reader
-	rest chan string // what came after the first line, when the stream has ended
+	rest chan string // the text after the first line, sent when the stream has ended
 }
 
 // read opens a stream and returns when the caller has its first line.
@@ -67,7 +67,7 @@ func TestSecondSignalEndsStreamsWithAnError(t *testing.T) {
 	s.stub.on("long", slowly)
 	stream := s.read("alice", "long")
 	must(t, s.cmd.Process.Signal(syscall.SIGTERM))
-	watch(t, enough, func() bool { // the first one only stops what is new
+	watch(t, enough, func() bool { // the first signal only refuses new requests
 		return s.complete(t.Context(), "bob", "new").status != http.StatusOK
 	}, func() string { return "it does not stop" })
 	calls := s.stub.Stats().Calls

@@ -384,7 +384,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 }
 
 // TestAReboundNameIsRefusedOnEveryAddress: an attacker's name that points at a host of the
-// operator's network is of the same origin as his page, so nothing but the name tells.
+// operator's network has the same origin as the attacker's page, so only the name differs.
 func TestAReboundNameIsRefusedOnEveryAddress(t *testing.T) {
 	server := admin.New(admin.Options{Registry: admin.NewRegistry("v1"), Hosts: []string{"ops.example"}})
 	const chrome = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"

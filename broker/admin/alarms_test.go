@@ -209,7 +209,7 @@ func TestAlarmRefusals(t *testing.T) {
 	}
 }
 
-// TestAFloodOfAlarmsIsToldToWait: with 503, since Alertmanager drops what gets 429.
+// TestAFloodOfAlarmsIsToldToWait: the status is 503, since Alertmanager drops posts answered with 429.
 func TestAFloodOfAlarmsIsToldToWait(t *testing.T) {
 	f := newAlarmFixture(t, nil)
 	many := make([]string, signal.MaxAlerts)

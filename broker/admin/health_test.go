@@ -46,8 +46,8 @@ func TestReadinessIsThatOfAllChecks(t *testing.T) {
 	}
 }
 
-// TestDegradedServes: a fault that a restart does not mend is told with status 200, and
-// does not hide one that stops the process from serving.
+// TestDegradedServes: a fault that a restart does not repair is reported with status 200, and
+// does not hide a fault that stops the process from serving.
 func TestDegradedServes(t *testing.T) {
 	var failing error
 	s := admin.New(admin.Options{Registry: admin.NewRegistry("test"), Checks: []admin.Check{

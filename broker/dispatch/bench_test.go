@@ -108,7 +108,7 @@ func heap() uint64 {
 func TestMemoryOfABucket(t *testing.T) {
 	size := unsafe.Sizeof(bucket{}) + unsafe.Sizeof(cursor{}) + unsafe.Sizeof(run{})
 	t.Logf("bucket %d, cursor %d, run %d", unsafe.Sizeof(bucket{}), unsafe.Sizeof(cursor{}), unsafe.Sizeof(run{}))
-	// Of which 12 for what the message costs: without them the loop reads it from the store.
+	// 12 bytes of it are for the cost of the message: without them the loop reads it from the store.
 	if size > 328 {
 		t.Errorf("a bucket with one message and one group takes %d bytes, want at most 328", size)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/penstockmq/penstock/suspend"
 )
 
-// takes has the machine take turns at one instant until nothing is left to do, and
-// returns how many of what did happened in each.
+// takes runs turns at one instant until nothing is left to do, and returns for each turn the
+// number of effects counted by did.
 func (r *rig) takes(did func(Effects) int) []int {
 	r.t.Helper()
 	var turns []int
@@ -24,8 +24,8 @@ func (r *rig) takes(did func(Effects) int) []int {
 	}
 }
 
-// Whatever falls due at one instant, a turn does no more of it than its share; the rest
-// follows at once, in turns of their own, with other events between them.
+// When many events are due at one instant, a turn handles no more of them than its share; the
+// rest follows at once, in further turns with other events between them.
 func TestWhatFallsDueTogetherIsSpreadOverTurns(t *testing.T) {
 	const n = 1100
 	name := func(i int) string { return fmt.Sprintf("u%d__m", i) }
@@ -43,7 +43,7 @@ func TestWhatFallsDueTogetherIsSpreadOverTurns(t *testing.T) {
 	for _, c := range []struct {
 		what  string
 		share int
-		// prepare has n things fall due at the rig's now, and returns what counts them.
+		// prepare makes n events due at the rig's now, and returns a function that counts them.
 		prepare func(r *rig) func(Effects) int
 		want    int
 	}{

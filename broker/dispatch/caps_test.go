@@ -324,8 +324,8 @@ func TestACountIsNeverTooLow(t *testing.T) {
 }
 
 // TestABucketThatServedNothingIsGoneSooner: a bucket of a made-up model, whose requests
-// were all refused, does not stay for a day; one of which a message was served does, across
-// a restart, and so does one whose worker says nothing of the outcome.
+// were all refused, does not stay for a day; a bucket with a served message does, across a
+// restart, and so does a bucket whose worker reports no outcome.
 func TestABucketThatServedNothingIsGoneSooner(t *testing.T) {
 	used := quota.Settlement{Outcome: quota.Used, Tokens: 10, OutputTokens: 5}
 	for _, x := range []struct {
@@ -435,9 +435,9 @@ func TestAnExpiredMessageTakesNoPlace(t *testing.T) {
 	r.send("a__m")
 }
 
-// TestHoldsOfNamesThatDoNotExistAreBounded: workers may hold what is not there yet. At the
-// bound they cannot hold more names so; what is held, a bucket that they work for, and an
-// operator are not refused.
+// TestHoldsOfNamesThatDoNotExistAreBounded: workers may hold names that do not exist yet. At
+// the bound they cannot hold more such names; existing holds, a bucket with one of their
+// messages, and an operator are not refused.
 func TestHoldsOfNamesThatDoNotExistAreBounded(t *testing.T) {
 	r := newRig(t, TopicConfig{}, wild)
 	until := r.now.Add(time.Hour)

@@ -27,7 +27,7 @@ func (p *model) step(d time.Duration) {
 	for _, b := range p.buckets {
 		for _, msg := range b.msgs {
 			if d < 0 && p.overdue(msg) {
-				return // whether it was noticed is the machine's business, and would be visible
+				return // a step back would show whether the machine had noticed the passed deadline
 			}
 		}
 	}
@@ -61,7 +61,7 @@ func (p *model) pause(d time.Duration) {
 	p.turn()
 }
 
-// grace is what a start gives leases.
+// grace extends leases as a start does.
 func (p *model) grace() {
 	low := p.r.now.Add(startGrace)
 	p.eachLease(func(l *modelLease) {
@@ -158,7 +158,7 @@ func TestClockSetBackBeforeAStart(t *testing.T) {
 	r.disk.stepped = -time.Hour
 	r.restart()
 	r.disk.stepped = 0
-	r.restart() // which reads what the first start wrote
+	r.restart() // which reads the records of the first start
 	r.pass(2*time.Second - time.Millisecond)
 	r.none(1, "c")
 	r.pass(time.Millisecond)

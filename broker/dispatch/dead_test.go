@@ -65,8 +65,8 @@ func TestDeadSetModel(t *testing.T) {
 	})
 }
 
-// A page in which all are dead, or none, takes no bitmap: what a deep queue costs
-// follows the messages that live in it.
+// A page with only dead or only live messages takes no bitmap: the memory of a deep bucket
+// follows the number of its live messages.
 func TestDeadPagesOfOneKindTakeNoMemory(t *testing.T) {
 	var s deadSet
 	var free pool

@@ -71,7 +71,7 @@ type disk struct {
 	policy  *policy.Document
 	signals []signal.Signal
 	dead    []Write
-	// ghosts are messages that are gone and of which no record says so: a machine that
+	// ghosts are deleted messages without a record of their deletion: a machine that
 	// starts takes them for present until they are read.
 	ghosts map[messageKey]bool
 	// tombs are the records of dead messages.
@@ -222,14 +222,14 @@ func (d *disk) start(now time.Time) *Machine {
 	return m
 }
 
-// entombed is whether a record says that a message is dead.
+// entombed reports whether a record says that a message is dead.
 func (d *disk) entombed(key messageKey) bool {
 	at := key.off & (pageSize - 1)
 	page := d.tombs[messageKey{key.bucket, key.off - at}].Page
 	return page[at>>6]&(1<<(at&63)) != 0
 }
 
-// forgetDead is what an earlier program leaves, which kept no record of the dead.
+// forgetDead leaves the state of an earlier program, which kept no record of the dead.
 func (d *disk) forgetDead() { clear(d.tombs) }
 
 // sorted are a map's keys in a fixed order.

@@ -232,7 +232,7 @@ func TestCensusCountsWhatOneGroupAloneKeeps(t *testing.T) {
 	read(1, 4)
 	read(2, 3)
 	read(3, 1)
-	r.send("c") // nobody has read it: it is kept for all three
+	r.send("c") // no group has read it: it is kept for all three
 	r.turn()
 	kept, rounds := map[GroupID]int64{}, 0
 	for from := 0; from > 0 || rounds == 0; rounds++ {

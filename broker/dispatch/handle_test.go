@@ -40,8 +40,8 @@ func TestRepeatedRenewalWithTheSameHandle(t *testing.T) {
 	}
 }
 
-// After a retry the message waits for its next attempt: nothing that the worker sends
-// late moves that, or settles it.
+// After a retry the message waits for its next attempt: late calls of the worker neither move
+// nor settle it.
 func TestRetryEndsTheWorkersHandle(t *testing.T) {
 	r := newRig(t, TopicConfig{}, wild)
 	r.send("b")
@@ -62,8 +62,8 @@ func TestRetryEndsTheWorkersHandle(t *testing.T) {
 	}
 }
 
-// A handle with a token that was never given out settles nothing, whatever it names. What
-// an earlier run gave out is believed.
+// A handle with a token that was never issued settles nothing, whatever message it names. A
+// token issued by an earlier run is accepted.
 func TestTokensThatWereNeverGivenOutSettleNothing(t *testing.T) {
 	r := newRig(t, TopicConfig{}, wild)
 	a := r.send("b")

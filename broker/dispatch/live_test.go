@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// counts fails unless the bucket counts so many live messages of 10 bytes, in its
-// description, in the gauges and after a restart.
+// counts fails unless the bucket counts want live messages of 10 bytes, in its description,
+// in the gauges and after a restart.
 func (r *rig) counts(name string, want int) {
 	r.t.Helper()
 	r.turn()
@@ -106,8 +106,8 @@ func TestKilledMessagesDoNotCountAfterARestart(t *testing.T) {
 	}
 }
 
-// What an earlier program left, which counted from head to tail, is put right by what
-// the groups' records say.
+// An earlier program counted from head to tail; the groups' records correct the counts of its
+// store.
 func TestMessagesOfAnEarlierProgramThatAllGroupsSettledDoNotCount(t *testing.T) {
 	r := newRig(t, TopicConfig{}, GroupConfig{Name: "pool", ID: 1, Wildcard: true, InFlight: 4})
 	a := r.send("a", messages(4)...)
@@ -118,7 +118,7 @@ func TestMessagesOfAnEarlierProgramThatAllGroupsSettledDoNotCount(t *testing.T) 
 	r.counts("a", 2)
 }
 
-// deepQueue is a bucket with a message out and n behind it, each with a deadline of its own.
+// deepQueue is a bucket with a message in flight and n queued ones with different deadlines.
 func deepQueue(tb tester, n int) (*Machine, Appended) {
 	m := New(TopicConfig{Name: "requests", ID: 1, Epoch: 1, MaxMessages: n + 1})
 	m.AddGroup(wild)
@@ -141,8 +141,8 @@ func deepQueue(tb tester, n int) (*Machine, Appended) {
 	return m, a
 }
 
-// BenchmarkDeep does what a caller can do to one message of a deep queue. The cost must
-// not follow the depth.
+// BenchmarkDeep measures the calls on one message of a deep bucket. Their cost must not
+// follow the depth.
 func BenchmarkDeep(b *testing.B) {
 	for _, n := range []int{1_000, 100_000} {
 		b.Run(fmt.Sprint("cancel/depth=", n), func(b *testing.B) {

@@ -2,16 +2,16 @@ package dispatch
 
 import "time"
 
-// What the model knows of turns that do no more than a share, and of what counts.
+// The model's view of turns with shares, and of the counts of live messages.
 
-// shrink makes the machine's turns as small as they are to be.
+// shrink makes the shares of the machine's turns small.
 func (p *model) shrink() {
 	if p.small != nil {
 		p.r.m.shares, p.r.m.left = *p.small, *p.small
 	}
 }
 
-// tickAll has a machine with small turns do all that is due, in as many turns as it takes: the model does it at once.
+// tickAll runs a machine with small turns until no event is due: the model handles all events at once.
 func (p *model) tickAll() {
 	m := p.r.m
 	due := func() bool {
@@ -40,8 +40,8 @@ func (p *model) tickAll() {
 	}
 }
 
-// judgeCounts has what counts be what lives: what a group waits for or has out. The
-// machine need not have noticed that a deadline passed, nor what it cannot know of.
+// judgeCounts compares the counts with the live messages: those that a group waits for or has in flight.
+// The machine may not have noticed a passed deadline yet, and cannot notice a lost message.
 func (p *model) judgeCounts() {
 	for name, b := range p.buckets {
 		least, most := 0, 0

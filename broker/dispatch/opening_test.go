@@ -28,7 +28,7 @@ func holdTarget(r *rig, scope suspend.Scope, name string, until time.Time) {
 	}
 }
 
-// Of a user with thousands of buckets a slot that is free opens one, not all of them.
+// A free slot of a user with thousands of buckets opens one bucket, not all of them.
 func TestAFreedSlotOpensAsManyBucketsAsThereIsRoomFor(t *testing.T) {
 	const n = 3000
 	r := row(t, n, wild)
@@ -65,7 +65,7 @@ func TestAFreedSlotOpensAsManyBucketsAsThereIsRoomFor(t *testing.T) {
 	}
 }
 
-// A bucket that was let in and cannot go, as its column closes, must not keep back the
+// An offered bucket that cannot be served, because its column closes, must not keep back the
 // user's buckets of other columns.
 func TestAClosedColumnKeepsNoRowBack(t *testing.T) {
 	for _, what := range []string{"closes before", "closes after", "level closes", "is cancelled", "is held", "moves to a closed level"} {

@@ -11,9 +11,9 @@ import (
 	"github.com/penstockmq/penstock/broker"
 )
 
-// What is accepted can be received: the largest body with the largest properties fits what a
-// gRPC client receives by default. A body of 4 MiB did not; it was delivered again and again,
-// 160 times in a minute, and no attempt was counted.
+// Every accepted message can be received: the largest body with the largest properties fits
+// the default receive limit of a gRPC client. A body of 4 MiB did not; it was delivered 160
+// times in a minute, and no attempt was counted.
 func TestTheLargestMessageIsReceivedWithGRPCsDefaultLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := start(t).client("c")

@@ -314,8 +314,8 @@ func TestUnsupportedCallsSaySo(t *testing.T) {
 	})
 }
 
-// TestQueriesCreateNoGroup: what an official client asks before its first receive is
-// answered as if the group of that receive were there, and creates neither it nor a topic.
+// TestQueriesCreateNoGroup: the queries of an official client before its first receive are
+// answered as if the group of that receive existed, and create neither the group nor a topic.
 func TestQueriesCreateNoGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := start(t, func(c *config) {

@@ -395,8 +395,8 @@ func TestAfter(t *testing.T) {
 }
 
 // TestEncoderNeverWritesWhatItsDecoderRefuses fills every field of every record with any
-// value its type has: years before 1 and after 9999, negative numbers, text that is not
-// UTF-8. What is written reads back, and the second writing is the same bytes.
+// value of its type: years before 1 and after 9999, negative numbers, text that is not
+// UTF-8. Every written record reads back, and a second encoding gives the same bytes.
 func TestEncoderNeverWritesWhatItsDecoderRefuses(t *testing.T) {
 	t.Parallel()
 	for _, c := range codecs() {

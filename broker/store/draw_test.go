@@ -163,7 +163,7 @@ func extremeTime(t *rapid.T) time.Time {
 	).Draw(t, "time")
 }
 
-// drawAny sets v to any value of its type, without regard for what makes sense.
+// drawAny sets v to any value of its type, meaningful or not.
 func drawAny(t *rapid.T, v reflect.Value) {
 	if v.Type() == reflect.TypeFor[time.Time]() {
 		v.Set(reflect.ValueOf(extremeTime(t)))

@@ -48,8 +48,8 @@ func messagesOf(t *testing.T, d Durability, n, size int) func(*Store) {
 	}
 }
 
-// reopen opens a folder and returns how many messages it has, what its log says, and how
-// it answers to Damaged.
+// reopen opens a folder and returns the number of its messages, the log lines, and the
+// result of Damaged.
 func reopen(t *testing.T, dir string) (n int, log string, m Metrics, damaged, err error) {
 	t.Helper()
 	var out strings.Builder
@@ -88,8 +88,8 @@ func writeFile(t *testing.T, path string, b []byte) {
 }
 
 // TestFlippedBitInTheNewestLogIsNeverSilent flips one bit of the log of 300 acknowledged
-// messages at many places. Each time the start stops and names the way out, or nothing is
-// missing, or what is missing is counted and the store calls itself damaged.
+// messages at many places. Each time the start stops and names the repair, or no message is
+// missing, or the missing messages are counted and the store reports damage.
 func TestFlippedBitInTheNewestLogIsNeverSilent(t *testing.T) {
 	t.Parallel()
 	const n = 300
@@ -130,7 +130,7 @@ func copyDir(t *testing.T, dir string) string {
 	return to
 }
 
-// TestTornEndIsCutOffAndReported cuts the log within batches that nobody was promised.
+// TestTornEndIsCutOffAndReported cuts the log within batches that were not acknowledged.
 func TestTornEndIsCutOffAndReported(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -270,8 +270,8 @@ func TestRecycledLogHasNoTornEnd(t *testing.T) {
 	}
 }
 
-// TestRepairCutsAtTheDamage damages the newest log, and one before it, and lets the tool
-// give up what is behind.
+// TestRepairCutsAtTheDamage damages the newest log, and an earlier log, and lets the tool cut
+// the log at the damage.
 func TestRepairCutsAtTheDamage(t *testing.T) {
 	t.Parallel()
 	const n = 100
@@ -360,8 +360,8 @@ func TestRepairLeavesAWholeStoreAlone(t *testing.T) {
 	}
 }
 
-// TestDamagedBlockOfATableIsCountedAndTold: it costs the messages in it; the others are
-// read, and the store calls itself damaged.
+// TestDamagedBlockOfATableIsCountedAndTold: only the messages in the block are lost; the
+// others are read, and the store reports damage.
 func TestDamagedBlockOfATableIsCountedAndTold(t *testing.T) {
 	t.Parallel()
 	const n = 200

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The timing is the machine's; that all was done and what the table says are the scenario's.
+// The timing depends on the machine; the scenario guarantees that all events are handled and the content of the table.
 func TestTurnsScenario(t *testing.T) {
 	out, err := RunTurns(t.Context(), TurnsOptions{Cells: 2000, Deadlines: 2000, Runs: 1})
 	if err != nil {

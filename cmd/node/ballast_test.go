@@ -7,7 +7,7 @@ import (
 	"github.com/penstockmq/penstock/broker/datadir"
 )
 
-// TestBallastIsGivenUpOnAFullVolumeOnly: the reserve that is asked for decides what full is.
+// TestBallastIsGivenUpOnAFullVolumeOnly: the configured reserve decides when the volume is full.
 func TestBallastIsGivenUpOnAFullVolumeOnly(t *testing.T) {
 	t.Parallel()
 	n := &Node{opts: Options{Data: t.TempDir(), DiskReserve: MiB}, log: slog.New(slog.DiscardHandler)}

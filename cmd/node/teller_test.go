@@ -95,7 +95,7 @@ func TestTellerTellsAllOfALargePurge(t *testing.T) {
 	})
 }
 
-// What was queued while NATS was away is told when it is back, except what nobody waits for any more.
+// Notices queued while NATS was unreachable are sent when it is back, except those whose record has expired.
 func TestTellerTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &told{away: true}

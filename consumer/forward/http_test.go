@@ -234,7 +234,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// The time in which the sink holds an answer back is not the upstream's; what comes after it is.
+// Time in which the sink holds an answer back does not count against the upstream; later time does.
 func TestSlowSinkIsNoSlowUpstream(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -263,7 +263,7 @@ func TestSlowSinkIsNoSlowUpstream(t *testing.T) {
 				if o.Kind != tt.kind || !o.Started {
 					t.Errorf("got %+v", o)
 				}
-				// What the upstream wrote while the sink held it back counts for its time: less than the server's buffers.
+				// Bytes that the upstream wrote meanwhile fit into the server's buffers and count for its time.
 				if took := time.Since(began); took < time.Minute || took > tt.after {
 					t.Errorf("took %v, want at most %v", took, tt.after)
 				}
@@ -272,7 +272,7 @@ func TestSlowSinkIsNoSlowUpstream(t *testing.T) {
 	}
 }
 
-// A sink that ends the request says that the caller left; that is no fault of the upstream.
+// A sink that ends the request reports that the caller left; that is no fault of the upstream.
 func TestSinkThatEndsTheRequest(t *testing.T) {
 	cause := errors.New("the caller left")
 	ctx, cancel := context.WithCancelCause(t.Context())

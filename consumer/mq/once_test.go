@@ -84,7 +84,7 @@ func TestAnOldDeliveryIsRenewedBeforeItRuns(t *testing.T) {
 	})
 }
 
-// stalled is a connection whose reader does not run now and then, as in a process that gets SIGSTOP: what comes waits.
+// stalled is a connection whose reader pauses from time to time, as in a process that gets SIGSTOP: deliveries wait.
 type stalled struct {
 	net.Conn
 

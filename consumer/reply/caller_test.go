@@ -46,7 +46,7 @@ func TestCallerStates(t *testing.T) {
 	s.Close()
 }
 
-// The worker that had begun was killed: the caller gets what the next worker has to say, and nothing of another answer.
+// The worker of a begun answer was killed: the caller gets the error of the next worker, and no part of another answer.
 func TestErrorOfTheNextAttemptEndsAnAnswer(t *testing.T) {
 	srv, nc := newNATS(t, ServerOptions{})
 	b := newInbox(t, nc, InboxOptions{})
@@ -129,7 +129,7 @@ func TestAbsentGatewaysAreBounded(t *testing.T) {
 	}
 }
 
-// No answer is no proof of anything: an older gateway does not know the question, and a NATS that is away asks nobody.
+// A missing answer proves nothing: an older gateway does not know the question, and an unreachable NATS does not deliver it.
 func TestNoAnswerIsUnknown(t *testing.T) {
 	srv, nc := newNATS(t, ServerOptions{})
 	pool := connect(t, srv)

@@ -61,7 +61,7 @@ func TestWriterStopsWhenItsCreditIsUsedUp(t *testing.T) {
 	}
 }
 
-// An answer that is read goes on, whatever its size, and what waits for the reader stays within the window.
+// An answer that is read continues, whatever its size, and the frames that wait for the reader stay within the window.
 func TestCreditFollowsTheReader(t *testing.T) {
 	const window, size = 50_000, 8 << 20
 	srv, nc := newNATS(t, ServerOptions{})
@@ -121,7 +121,7 @@ func TestSmallAnswerNeedsNoGrant(t *testing.T) {
 	}
 }
 
-// A grant that is lost with a connection is asked for: no stream waits for ever.
+// A writer asks for a grant that was lost with a connection: no stream waits forever.
 func TestLostGrantIsAskedFor(t *testing.T) {
 	srv, nc := newNATS(t, ServerOptions{})
 	b := newInbox(t, nc, InboxOptions{Window: 1000})

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A link of 1 MB/s, twenty fast answers: the server cut the gateway, and all of them were lost. The bytes under way must
-// come down to what the link carries in well under the server's write deadline of 10 s, and stay there.
+// On a link of 1 MB/s with twenty fast answers the server cut the gateway, and all answers were lost. The bytes on the way must
+// fall to the capacity of the link well within the server's write deadline of 10 s, and stay there.
 //
 // https://github.com/nats-io/nats.c/issues/317
 func TestLinkWindowFollowsTheDelay(t *testing.T) {

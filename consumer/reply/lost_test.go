@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What JetStream has acknowledged is on disk. Its default is to sync every two minutes.
+// Every write that JetStream has acknowledged is on disk. Its default is to sync every two minutes.
 //
 // https://github.com/nats-io/nats-server/issues/7564
 func TestEmbeddedServerSyncsEachWrite(t *testing.T) {
@@ -24,7 +24,7 @@ func TestEmbeddedServerSyncsEachWrite(t *testing.T) {
 	}
 }
 
-// A volume may fill up between two starts: the streams that are there must open whatever is free. Each has a bound of its own.
+// A volume may fill up between two starts: existing streams must open however little is free. Each has its own bound.
 func TestStreamsOpenWhateverIsFree(t *testing.T) {
 	s, _ := newNATS(t, ServerOptions{Dir: t.TempDir()})
 	if c := s.ns.JetStreamConfig(); c == nil || c.MaxStore != maxStoreDefault {
@@ -45,7 +45,7 @@ func TestRunningMakesALostRecordAnew(t *testing.T) {
 	must(t, s.Finish(ctx, "a", 3, Result{Status: 200, Body: []byte("answer")}))
 }
 
-// A worker may be faster than the gateway that writes the record of what it sent: the gateway's has the recall handle.
+// A worker may be faster than the gateway that writes the record of its message: the gateway's record has the recall handle.
 func TestRunningWaitsForTheGatewaysRecord(t *testing.T) {
 	s := newStore(t, StoreOptions{})
 	running := make(chan error, 1)
@@ -79,7 +79,7 @@ func TestABuriedRequestDoesNotRun(t *testing.T) {
 	}
 }
 
-// In a store in which nothing fits any more each request that has a record still gets an end, and no new request comes.
+// In a completely full store each request with a record still gets an end, and no new request is admitted.
 //
 // https://github.com/nats-io/nats-server/issues/4754
 func TestEveryOutcomeFitsIntoAFullStore(t *testing.T) {
@@ -232,7 +232,7 @@ func TestDamagedResultsAreTold(t *testing.T) {
 	}
 }
 
-// A volume that has no room for what JetStream would like to set aside gets buckets that fit.
+// A volume without room for the sizes that JetStream would reserve gets buckets that fit.
 //
 // https://github.com/nats-io/k8s/issues/740
 func TestStoreFitsIntoLittleRoom(t *testing.T) {
@@ -264,7 +264,7 @@ func TestStoreFitsIntoLittleRoom(t *testing.T) {
 	if _, err := OpenStore(t.Context(), nc, StoreOptions{TotalBytes: 80 << 20}); err == nil || !strings.Contains(err.Error(), "async-bytes") {
 		t.Errorf("error %v does not name the setting", err)
 	}
-	// Another kind of process takes what is there, whatever its own defaults are.
+	// Another kind of process uses the existing buckets, whatever its own defaults are.
 	if _, err = OpenStore(t.Context(), nc, StoreOptions{TotalBytes: 20 << 20}); err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,7 @@ func TestALostPolicyStaysInForce(t *testing.T) {
 				}
 				receive(t, changed)
 			}
-			if err := errors.Join(p.Close(), receive(t, ended)); err != nil { // or it would restore what is lost
+			if err := errors.Join(p.Close(), receive(t, ended)); err != nil { // or it would restore the lost policy
 				t.Fatal(err)
 			}
 			js, err := jetstream.New(nc)

@@ -61,9 +61,9 @@ func TestSignalsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAFloodOfAlarmsKeepsNoRealOneOut: addresses that prove nothing fill what they may have.
-// They displace their own oldest, and nothing of a sender with a token; and they give way to
-// it when all places are taken.
+// TestAFloodOfAlarmsKeepsNoRealOneOut: addresses without a proof fill their bound. They
+// displace their own oldest alarms, and none of a sender with a token; and they are displaced
+// by its alarms when all places are taken.
 func TestAFloodOfAlarmsKeepsNoRealOneOut(t *testing.T) {
 	s := runSignals(t, newNATS(t).connect())
 	news := listen(t, s)

@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// requestTimeout is what callers that wait name as theirs.
+	// requestTimeout is the timeout in the requests of waiting callers.
 	requestTimeout = 20 * time.Second
-	// patience is when a caller calls it a hang: its time-out, the longest stall, and the slack of a busy machine.
+	// patience is the wait after which a caller reports a hang: its timeout, the longest stall, and the slack of a busy machine.
 	patience = requestTimeout + stallMax + 25*time.Second
 	// settleMax bounds the time in which accepted requests end after the load.
 	settleMax = 90 * time.Second
@@ -36,7 +36,7 @@ type callers struct {
 	client *http.Client
 	next   atomic.Int64
 	wg     sync.WaitGroup
-	// recordsMayBeGone says that a 404 is no outcome: the record of a request was lost, and is made again when the request
+	// recordsMayBeGone: a 404 is no outcome, because the record of a request was lost and is made again when the request
 	// runs. Immutable once calls are made.
 	recordsMayBeGone bool
 }

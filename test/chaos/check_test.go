@@ -21,7 +21,7 @@ const (
 	ruleWrong   rule = "wrong"   // an answer that belongs to another request, or that is cut without an error
 	ruleEarly   rule = "early"   // run before its hold ended
 	ruleLimit   rule = "limit"   // more than a limit lets through
-	ruleNobody  rule = "nobody"  // the model wrote an answer that nobody reads
+	ruleNobody  rule = "nobody"  // the model wrote an answer without a reader
 	ruleState   rule = "state"   // the program's own report is untrue: a hold or a policy is gone, messages are left
 )
 
@@ -41,7 +41,7 @@ type request struct {
 	async        bool      // asked for with Prefer: respond-async
 	accepted     bool      // answered 202
 	firstByte    time.Time // zero: the caller saw no byte of a streamed answer
-	ended        time.Time // the caller saw the outcome; zero: it did not
+	ended        time.Time // the caller saw the outcome; zero: it has not
 	outcome      outcome
 	detail       string    // of the outcome
 	notBefore    time.Time // the end of a hold on its column; zero: none
@@ -94,7 +94,7 @@ type span struct{ from, to time.Time }
 
 func (s span) meets(from, to time.Time) bool { return !from.After(s.to) && !to.Before(s.from) }
 
-// history is what clients and the model saw in one run.
+// history is everything that clients and the model saw in one run.
 type history struct {
 	lease        time.Duration // of a request
 	messageLease time.Duration

@@ -23,7 +23,7 @@ type damage struct {
 // boundedDamages is how many of the list the bounded run does: the first ones.
 const boundedDamages = 5
 
-// A power cut takes what was not flushed, a disk takes or changes what was.
+// A power cut loses unflushed bytes, a disk loses or changes flushed ones.
 var damages = []damage{
 	{"power cut: all files are as before the requests", func(dir, before string) error {
 		return errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(before)))

@@ -89,8 +89,8 @@ func mountDisk(t *testing.T) string {
 	return dir
 }
 
-// fill sends until refusalsAtFull sends in a row are not answered OK. What is refused must be refused with a code: a lost
-// connection means that the broker is gone.
+// fill sends until refusalsAtFull sends in a row are not answered OK. Each refusal must have a code: a lost connection means
+// that the broker is gone.
 func (m *messages) fill(ctx context.Context) bool {
 	const senders, sends = 16, 8 << 10
 	var refused, sent atomic.Int64

@@ -11,7 +11,7 @@
 //   - a hold does not end early, a limit is not exceeded, a policy stays in force;
 //   - a caller that does not read takes little memory and little of the model.
 //
-// The history holds only what a client or the model saw, so no rule depends on the part of the program that it judges.
+// The history holds only the observations of clients and the model, so no rule depends on the part of the program that it judges.
 //
 // The faults are kill -9, SIGTERM, and SIGSTOP for longer than a lease, of `penstock up` and of broker, gateway and
 // consumer as processes of their own; a full disk; damaged files of JetStream; steps of the wall clock; callers that do not

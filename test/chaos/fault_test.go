@@ -48,7 +48,7 @@ func randomStrike(rng *rand.Rand, f fault, process int) strike {
 }
 
 const (
-	// memoryMax bounds what a process has resident, the block cache of 128 MiB included. Callers that do not read offer
+	// memoryMax bounds the resident memory of a process, including the block cache of 128 MiB. Callers that do not read offer
 	// far more than this.
 	memoryMax = 768 << 20
 	// logMax bounds the log of a run.

@@ -30,14 +30,14 @@ func (j *journal) request(name, column string, notBefore time.Time) *request {
 	return r
 }
 
-// change lets f change what is known of a request or message.
+// change runs f, which changes the history of a request or message.
 func (j *journal) change(f func()) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	f()
 }
 
-// end notes what the caller of r saw. The first outcome holds.
+// end records the outcome that the caller of r saw. The first outcome holds.
 func (j *journal) end(r *request, o outcome, format string, args ...any) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

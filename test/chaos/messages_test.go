@@ -93,15 +93,15 @@ func (m *messages) start(ctx context.Context) {
 	for range 2 {
 		m.senders.Go(func() {
 			for pause(ctx, rand.N(30*time.Millisecond)) {
-				_ = m.send(fmt.Sprintf("lite-%d", rand.IntN(messageLites))) // what was not answered OK is not promised
+				_ = m.send(fmt.Sprintf("lite-%d", rand.IntN(messageLites))) // a send without an OK is not promised
 			}
 		})
 	}
 	m.consume()
 }
 
-// consume starts the consumer. A poll under way is not cut off when it is to stop: what the broker has sent into it would go
-// back at once.
+// consume starts the consumer. A running poll is not cut off by a stop: messages that the broker has sent into it would
+// go back at once.
 func (m *messages) consume() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.stopConsumer = cancel
@@ -131,7 +131,7 @@ func (m *messages) subscribe() error {
 	return err
 }
 
-// receive polls once and acks what comes, but for a small share whose lease it lets end.
+// receive polls once and acks the messages, except a small share whose lease it lets end.
 func (m *messages) receive() error {
 	ctx, cancel := context.WithTimeout(m.context(context.Background(), consumerID), patience)
 	defer cancel()
@@ -186,8 +186,8 @@ func (m *messages) handle(ctx context.Context, got *v2.Message, asked time.Time)
 	})
 }
 
-// drain waits until all that was sent is delivered and acked, and then a moment for what comes again. It returns when
-// that is so, or when settleMax is over: the checker tells.
+// drain waits until all sent messages are delivered and acked, and a moment longer for repeated deliveries. It returns then,
+// or when settleMax is over: the checker reports the difference.
 func (m *messages) drain() {
 	m.senders.Wait()
 	for deadline := time.Now().Add(settleMax); m.left() > 0 && time.Now().Before(deadline); {

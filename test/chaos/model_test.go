@@ -26,10 +26,10 @@ const (
 const (
 	narrowInFlight = 2
 	pacedPerSecond = 8
-	// floodBytes is what an answer of columnFlood has, more than all buffers on the way together.
+	// floodBytes is the size of an answer of columnFlood, more than all buffers on the way together.
 	floodBytes = 256 << 20
-	// unreadBytes bounds what the model writes for a caller that does not read: buffers of three sockets on the loopback
-	// and the credit of the stream.
+	// unreadBytes bounds the bytes that the model writes for a caller that does not read: buffers of three sockets on the
+	// loopback and the credit of the stream.
 	unreadBytes = 64 << 20
 )
 

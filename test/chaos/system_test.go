@@ -169,7 +169,7 @@ func (s *system) lift(column string) {
 	s.mustOperate(http.MethodDelete, suspendsPath+"?scope=column&name="+column, nil, nil)
 }
 
-// checkState compares what the program reports with what was set: after a start, and at the end.
+// checkState compares the reports of the program with the settings of the run: after a start, and at the end.
 func (s *system) checkState(when string, holds map[string]time.Time) {
 	var list admin.Suspends
 	if err := s.operate(http.MethodGet, suspendsPath, nil, &list); err != nil {
