@@ -32,7 +32,9 @@ func newStoreRepair(env environment) *cobra.Command {
 			"was stored behind it is lost to the broker, messages that were acknowledged to their senders\n" +
 			"among it; the bytes are kept in files that end in .cut. A copy of the folder from before the\n" +
 			"damage is the better way out. Damaged tables are not found here: the broker starts with them,\n" +
-			"counts and logs what it cannot read, and says degraded on /readyz.",
+			"counts and logs what it cannot read, and says degraded on /readyz. Only damage among the records\n" +
+			"that a start has to read (topics, groups, buckets, cursors, leases, holds) stops it, with the name\n" +
+			"of the file: then a copy of the folder is the way out.",
 	}
 	def := node.Defaults()
 	fs := cmd.Flags()
