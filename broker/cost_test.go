@@ -15,8 +15,8 @@ import (
 	"github.com/penstockmq/penstock/suspend/quota"
 )
 
-// Any producer may say that its message counts for a million requests. It becomes a dead letter, and the column is open for
-// the messages of others.
+// Any producer may state that its message counts as a million requests. The message becomes a dead letter, and the column
+// stays open for the messages of other users.
 func TestOneMessageDoesNotCloseAColumn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(vfs.NewMem())

@@ -42,7 +42,7 @@ type Explanation struct {
 	EstimatedStart time.Time
 	// Lines are the limits that apply, with what is used of them now.
 	Lines []quota.Line
-	// PolicyNotice is what Options.PolicyNotice says of the policy that the limits come from.
+	// PolicyNotice is the text of Options.PolicyNotice about the policy of these limits.
 	PolicyNotice string
 }
 

@@ -69,8 +69,9 @@ type Options struct {
 	// Policy is the policy in force from the start on; nil limits nothing. It counts from
 	// before the first message is handed out. SetPolicy changes it.
 	Policy *policy.Document
-	// PolicyNotice, when set, says in one line that the policy in force is not the one of its
-	// source, as when the source has lost it; empty: it is. Explanations show it. It must not block.
+	// PolicyNotice, when set, returns one line when the policy in force differs from its
+	// source, for example because the source has lost it; else the empty text. Explanations
+	// show it. It must not block.
 	PolicyNotice func() string
 
 	// OnRelease, when set, is told of each delivery and of its end, for recording traces.

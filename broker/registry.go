@@ -76,7 +76,7 @@ func (b *Broker) CreateTopic(_ context.Context, cfg TopicConfig) error {
 	}
 	id := b.nextTopic
 	if id == 0 {
-		return fmt.Errorf("%w: %d parent topics were created in this data folder, which is all it has ids for: ids of deleted ones are not used again; start with a new folder",
+		return fmt.Errorf("%w: %d parent topics were created in this data folder, the maximum: ids of deleted topics are not used again; start with a new folder",
 			ErrInvalidArgument, math.MaxUint16)
 	}
 	batch := b.store.NewBatch()

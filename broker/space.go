@@ -77,7 +77,7 @@ func (s *space) run(ctx context.Context) error {
 func (s *space) look() {
 	v, err := s.measure()
 	if err != nil {
-		s.log.Warn("free space not known", "error", err)
+		s.log.Warn("free space unknown", "error", err)
 		if s.last.Load() == nil {
 			s.last.Store(&SpaceState{})
 		}

@@ -241,7 +241,7 @@ func (j *job) start() (mq.Verdict, bool) {
 		return mq.Verdict{}, true
 	}
 	if n := j.p.opts.Metrics.Unstored.Load(); n > 0 {
-		return j.notNow(fmt.Errorf("%d answers wait for it", n)), false
+		return j.notNow(fmt.Errorf("%d answers wait for the request store", n)), false
 	}
 	switch err := store.Running(j.ctx, j.out.record, j.m.Attempt); {
 	case err == nil:

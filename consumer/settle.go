@@ -165,7 +165,7 @@ func (j *job) finish(counter interface{ Add(int64) int64 }, u reply.Usage) mq.Ve
 	}
 	// The pool stops, or another worker has the message. Running the request again repeats the model's work; settling the
 	// message would lose the caller's answer.
-	j.p.opts.Logger.Warn("answer could not be stored, the request comes again", "message_id", j.m.ID, "error", err, "cause", context.Cause(j.ctx))
+	j.p.opts.Logger.Warn("answer could not be stored, the request will be delivered again", "message_id", j.m.ID, "error", err, "cause", context.Cause(j.ctx))
 	return mq.Retry(0)
 }
 

@@ -78,7 +78,7 @@ func (x *exchange) async() error {
 		if x.sent { // its outcome is unknown
 			x.abandon(rec, err)
 		}
-		x.c.refuse(err) // last: a caller that has its answer may rely on it, and Close waits for what abandon began
+		x.c.refuse(err) // last: when the caller has its answer, Close must already wait for the goroutine of abandon
 		return nil
 	}
 	if ctx.Err() != nil { // the caller has left without learning the id

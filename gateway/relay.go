@@ -39,7 +39,7 @@ type relay struct {
 // and the caller must not see a difference.
 const codeDeadline = "deadline_exceeded"
 
-// awayRetry is when a caller is asked to come back whose gateway was cut off from the pools, and is not any more.
+// awayRetry is the Retry-After of a request that was dropped while its gateway was cut off from the pools.
 const awayRetry = time.Second
 
 // run returns nil when the whole answer was written; else why not, and the caller of run tells the caller of the gateway.

@@ -55,7 +55,7 @@ const (
 type sharedWindows struct {
 	js     jetstream.JetStream
 	prefix string
-	// most bounds one grant in time: grantMax but in tests.
+	// most bounds the time of one grant: grantMax, except in tests.
 	most time.Duration
 
 	mu     sync.Mutex // guards the following fields; not held while the stream is opened

@@ -119,7 +119,7 @@ func targetOf(scope, name string) (suspend.Target, error) {
 	return t, nil
 }
 
-// checkNote refuses a text for people that cannot be kept whole, or that could change the terminal of its readers.
+// checkNote refuses a note that is too long to be stored, or that contains control characters.
 func checkNote(field, text string) error {
 	switch {
 	case len(text) > suspend.MaxNoteBytes:

@@ -28,7 +28,7 @@ func TestStatesOnTheWire(t *testing.T) {
 	}
 }
 
-// A limit that is shown may come from a kept copy of a policy that its source has lost. The answer says so.
+// Limits may come from a kept copy of a policy that its source has lost. The answer reports that.
 func TestExplainTellsOfAPolicyThatItsSourceHasLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const notice = "a kept copy is in force"

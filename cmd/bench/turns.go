@@ -320,7 +320,7 @@ func turnsOfWindows(ctx context.Context, o TurnsOptions) (runs []TurnsRun, err e
 			return nil, fmt.Errorf("windows: %d of %d messages came: %w", got, o.Cells, err)
 		}
 		if got, err := x.receive(ctx, 1, 0); err != nil || got > 0 {
-			return nil, fmt.Errorf("windows: %d messages went beside their windows: %w", got, err)
+			return nil, fmt.Errorf("windows: %d messages passed outside their windows: %w", got, err)
 		}
 		run, err := x.measure(ctx, TurnsRun{What: "windows", Due: o.Cells}, time.Hour, func(ctx context.Context) (int, error) {
 			for {

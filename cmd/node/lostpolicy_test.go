@@ -13,7 +13,7 @@ import (
 	"github.com/penstockmq/penstock/cmd/node"
 )
 
-// NATS has lost its folder and with it the policy. The kept copy is in force, and each door that shows limits says so.
+// NATS has lost its folder and with it the policy. The kept copy is in force, and each interface that shows limits reports that.
 //
 // https://github.com/nats-io/nats-server/issues/7549
 func TestExplainTellsThatNATSHasLostThePolicy(t *testing.T) {

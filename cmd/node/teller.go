@@ -145,7 +145,7 @@ func (t *teller) enqueue(x notice) {
 	}
 }
 
-var errTellerFull = errors.New("too many wait to be told while NATS is away")
+var errTellerFull = errors.New("too many notices wait while NATS is unreachable")
 
 // tell ends one record, and retries until the record has expired.
 func (t *teller) tell(x notice) {
@@ -180,7 +180,7 @@ func (t *teller) miss(id string, f reply.Failure, err error) {
 	n := t.untold.Add(1)
 	last, now := t.logged.Load(), time.Now().Unix()
 	if now-last >= int64(tellLog/time.Second) && t.logged.CompareAndSwap(last, now) {
-		t.log.Warn("callers could not be told that their requests were given up", "request_id", id,
+		t.log.Warn("callers were not notified that their requests were given up", "request_id", id,
 			"code", f.Code, "error", err, "untold", n)
 	}
 }

@@ -50,8 +50,8 @@ func (t *table) row(cells ...string) {
 
 func (t *table) flush() error { return t.w.Flush() }
 
-// safeWriter writes to a terminal text that comes from outside: a reason, a name, a message of a server. A control character in
-// it could move the cursor, or hide what is printed before.
+// safeWriter writes text of foreign origin to a terminal: a reason, a name, a message of a server. A control character in
+// the text could move the cursor, or hide earlier output.
 type safeWriter struct{ to io.Writer }
 
 // Write implements [io.Writer]. Each p must end between two characters.
@@ -62,7 +62,7 @@ func (w safeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escapeControls replaces control characters that are not in keep with \uXXXX, which is the same text to a reader of JSON.
+// escapeControls replaces control characters that are not in keep with \uXXXX, which a JSON reader decodes to the same text.
 // Bytes that are not UTF-8 become U+FFFD. With a line feed in keep, a carriage return before one stays, too.
 func escapeControls(text, keep string) string {
 	if utf8.ValidString(text) && strings.IndexFunc(text, unicode.IsControl) < 0 {

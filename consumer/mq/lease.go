@@ -59,10 +59,10 @@ func (ls *leases) period() time.Duration { return ls.invisible / 3 }
 // confirm returns the instant from which the lease of a delivery counts, or false if the lease has ended. A delivery may have
 // waited in the network, or in the socket of a process or machine that was stopped, and only the broker knows for how long:
 // its lease is at most as old as the request for it. If the first renewal would be due by that, the delivery does not begin
-// before the renewal. The wall clock is compared as well, since the monotonic clock stands still while a machine sleeps.
+// before the renewal. The wall clock is checked as well, since the monotonic clock stands still while a machine sleeps.
 //
-// A broker that cannot be reached is asked again until the lease would have ended. One that refuses the question is not one
-// that says that the lease has ended: then the delivery counts from when it came. Nothing more is asked after ctx has ended.
+// An unreachable broker is asked again until the lease would have ended. A refusal of the call does not prove that the lease
+// has ended: then the lease counts from the arrival of the delivery. The broker is not asked again after ctx has ended.
 func (ls *leases) confirm(ctx context.Context, l *lease, asked, received time.Time) (from time.Time, ok bool) {
 	age := max(received.Sub(asked), received.Round(0).Sub(asked.Round(0)))
 	if age < ls.period() {

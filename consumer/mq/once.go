@@ -6,13 +6,13 @@ import (
 )
 
 // once lets at most one delivery of a message run in this process. A second delivery proves that the lease of the first has
-// ended: the first is told so, and the second begins when it has unwound.
+// ended: the first delivery gets ErrLeaseLost, and the second begins when the handler of the first has returned.
 type once struct {
 	mu     sync.Mutex // guards the following field
 	newest map[string]*turn
 }
 
-// turn is one delivery's.
+// turn is the entry of one delivery.
 type turn struct {
 	lose context.CancelCauseFunc
 	over chan struct{} // closed when this delivery and all before it have ended
@@ -20,8 +20,8 @@ type turn struct {
 
 func newOnce() *once { return &once{newest: make(map[string]*turn)} }
 
-// enter waits for the deliveries of message id that came before, and ends them by lose. The returned function must be called when
-// this delivery has ended; whether it may begin says its ctx, which a still newer delivery ends.
+// enter ends the earlier deliveries of message id by lose, and waits for them. The returned function must be called when this
+// delivery has ended. The delivery may begin unless its ctx has ended: a newer delivery ends it.
 func (o *once) enter(id string, lose context.CancelCauseFunc) (leave func()) {
 	if id == "" {
 		return func() {}

@@ -23,8 +23,8 @@ const (
 	CallerBegun
 	// CallerGone: the caller has left, or its answer has ended.
 	CallerGone
-	// CallerAbsent: NATS has known no gateway of that name for a while. The gateway was killed, or NATS has lost it. A request
-	// that is not run for this reason is to be passed to Drop.
+	// CallerAbsent: NATS has reported for absentFor that the gateway has no subscription. The gateway was killed, or NATS
+	// has lost it. A request that is not run for this reason must be passed to Drop.
 	CallerAbsent
 )
 

@@ -87,7 +87,7 @@ const (
 	CodeReplyLost    = "reply_lost"       // a frame is missing
 	CodeReplyRestart = "reply_restarted"  // a second attempt began after bytes of the first
 	CodeReplySlow    = "reply_overflowed" // the reader was slower than its buffer allows
-	// CodeGatewayAway is of a request that no model was called for, since NATS knew no gateway that would take the answer.
+	// CodeGatewayAway: no model was called, because NATS knew no gateway to take the answer.
 	CodeGatewayAway = "reply_unavailable"
 )
 

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// missedEvery is how often a gateway that was absent is looked for.
+	// missedEvery is the pause between two questions to an absent gateway.
 	missedEvery = time.Second
-	// missedFor is how long that goes on for a request without a deadline.
+	// missedFor bounds these questions for a request without a deadline.
 	missedFor = time.Hour
-	// missedMax bounds the requests that are remembered; the oldest go first.
+	// missedMax bounds the remembered requests; the oldest are dropped first.
 	missedMax = 1 << 15
 )
 
 // missed remembers the requests that were dropped because NATS knew no subscription of their gateway. NATS may have lost a
-// gateway that runs, and whose caller waits. So the gateway is looked for until the request's deadline, and when it is back,
-// a caller that waits still gets an error: nothing was called for it, and it may try again.
+// gateway that runs and has a waiting caller. So the gateway is asked until the request's deadline, and when it is back,
+// the waiting caller gets an error: no model was called, and the caller may try again.
 type missed struct {
-	// wake holds a token when there may be a first request.
+	// wake holds a token when a first request may have been added.
 	wake chan struct{}
 
 	mu    sync.Mutex // guards the following field; nothing is asked under it
@@ -34,8 +34,8 @@ type drop struct {
 	until   time.Time
 }
 
-// Drop notes that a request of which Ask said [CallerAbsent] is not run, under this delivery attempt. Its caller is told by
-// Run, should its gateway come back before the request's deadline.
+// Drop records a request that is not run in this delivery attempt because Ask returned [CallerAbsent]. If its gateway comes
+// back before the request's deadline, Run notifies the caller.
 func (c *Callers) Drop(r Request, attempt int) {
 	until := r.Deadline
 	if until.IsZero() {
@@ -54,7 +54,7 @@ func (c *Callers) Drop(r Request, attempt int) {
 	}
 }
 
-// Run looks for the gateways of dropped requests until ctx ends.
+// Run asks the gateways of dropped requests until ctx ends.
 func (c *Callers) Run(ctx context.Context) {
 	tick := time.NewTicker(missedEvery)
 	defer tick.Stop()
@@ -74,8 +74,8 @@ func (c *Callers) Run(ctx context.Context) {
 	}
 }
 
-// tellMissed tells the callers of dropped requests whose gateway is back, and returns the number of requests that are left. One
-// is left until its gateway says that its caller does not wait any more: what was published may be lost again.
+// tellMissed notifies the callers of dropped requests whose gateway is back, and returns the number of remaining requests. A
+// request remains until its gateway reports that the caller no longer waits: the notification may be lost as well.
 func (c *Callers) tellMissed(ctx context.Context) int {
 	m := &c.missed
 	m.mu.Lock()
@@ -115,7 +115,7 @@ func (c *Callers) tellMissed(ctx context.Context) int {
 	return len(left)
 }
 
-// tell ends the wait of a caller. An error means that the connection is gone; the next round tells it again.
+// tell ends the wait of a caller. An error means that the connection is gone; the next round repeats it.
 func (c *Callers) tell(d drop) {
 	m, err := encode(d.subject, 0, Frame{Kind: Error, Attempt: d.attempt, Failure: Failure{
 		Status: http.StatusServiceUnavailable, Code: CodeGatewayAway,

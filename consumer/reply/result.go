@@ -76,7 +76,7 @@ func (r *resultReader) Read(p []byte) (int, error) {
 func (r *resultReader) end() error {
 	want, ok := strings.CutPrefix(r.digest, "SHA-256=")
 	if ok && base64.URLEncoding.EncodeToString(r.sum.Sum(nil)) != want {
-		return fmt.Errorf("%w: its digest is another", ErrResult)
+		return fmt.Errorf("%w: wrong digest", ErrResult)
 	}
 	return io.EOF
 }

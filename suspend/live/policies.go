@@ -65,7 +65,7 @@ func OpenPolicies(ctx context.Context, nc *nats.Conn, opts Options) (*Policies, 
 	if p.keep != "" {
 		kept, err := loadKept(p.keep)
 		if err != nil {
-			b.log.Error("the kept copy of the policy cannot be read, what NATS has is in force", "error", err)
+			b.log.Error("the kept copy of the policy cannot be read, the version in NATS is in force", "error", err)
 		}
 		if kept.lostTo(v) {
 			p.current.Store(&kept)
@@ -98,7 +98,7 @@ func (p *Policies) restore(ctx context.Context, has uint64) {
 	text := fmt.Sprintf("the copy kept on this machine, of revision %d, is in force since %s: NATS has lost it (it has revision %d)",
 		v.Revision, time.Now().UTC().Format(time.RFC3339), has)
 	p.lost.Store(&text)
-	p.bucket.log.Error("NATS has lost the policy in force, the copy that was kept stays in force", "revision", v.Revision, "has", has)
+	p.bucket.log.Error("NATS has lost the policy in force, the kept copy stays in force", "revision", v.Revision, "has", has)
 	v.Comment = clipText("restored by penstock, since NATS had lost it. "+v.Comment, maxComment)
 	value, err := encodeVersion(v)
 	if err == nil {

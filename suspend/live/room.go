@@ -81,7 +81,7 @@ func (s *Signals) room(now time.Time, key string, sig signal.Signal) (victim str
 		}
 	}
 	if victim == "" {
-		return "", stored{}, fmt.Errorf("%w: %d %s, the most there may be", ErrTooMany, most, what)
+		return "", stored{}, fmt.Errorf("%w: %d %s, the maximum", ErrTooMany, most, what)
 	}
 	return victim, was, nil
 }

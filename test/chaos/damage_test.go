@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// damage changes the files of JetStream between two starts. dir is its folder, before a copy of the folder from before
-// the requests were accepted.
+// damage changes the files of JetStream between two starts. dir is JetStream's folder, before an older copy of the folder,
+// made before the requests were accepted.
 type damage struct {
 	name string
 	do   func(dir, before string) error
 }
 
-// boundedDamages is how many of the list the bounded run does: the first ones.
+// boundedDamages is the number of damages of the bounded run, from the start of the list.
 const boundedDamages = 5
 
 // A power cut loses unflushed bytes, a disk loses or changes flushed ones.
@@ -117,7 +117,7 @@ func onFile(path string, do func(path string, size int64) error) error {
 }
 
 // damagedStreams kills `penstock up` with accepted requests in it, damages the files of JetStream, and starts it again. The
-// start succeeds, or ends with an error that names the folder; then the way out is to remove the folder. Either way all
+// start succeeds, or ends with an error that names the folder; then the operator removes the folder. Either way all
 // accepted requests are answered, and hold and policy are in force.
 func damagedStreams(t *testing.T, list []damage) tally {
 	t.Helper()

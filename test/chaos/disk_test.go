@@ -20,7 +20,7 @@ const (
 	diskReserve = "32MiB"
 	// diskBody is the body of a message that fills the disk.
 	diskBody = 64 << 10
-	// refusalsAtFull is how many refusals in a row say that the disk is full.
+	// refusalsAtFull is the number of consecutive refusals that show a full disk.
 	refusalsAtFull = 20
 )
 
@@ -71,7 +71,7 @@ func fullDisk(t *testing.T) tally {
 	return conclude(t, j, sum)
 }
 
-// mountDisk mounts a small tmpfs, or skips the test if this system does not let it.
+// mountDisk mounts a small tmpfs, or skips the test without the permission to mount.
 func mountDisk(t *testing.T) string {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
@@ -153,7 +153,7 @@ func (m *messages) takesSendsAgain(t *testing.T) {
 	}
 }
 
-// isRefusal says whether a send was refused with a code of RocketMQ, as opposed to a lost connection.
+// isRefusal reports whether a send was refused with a code of RocketMQ, as opposed to a lost connection.
 func isRefusal(err error) bool {
 	return err != nil && !strings.HasPrefix(err.Error(), "rpc error")
 }
