@@ -95,7 +95,7 @@ func TestCallerThatReadsSlowlyGetsAll(t *testing.T) {
 	go func() {
 		written <- errors.Join(j.Head(200, sseHeader), j.Chunk([]byte(strings.Repeat("data: "+strings.Repeat("y", 120)+"\n\n", size/128))), j.End(reply.Usage{}))
 	}()
-	must(t, conn.SetReadDeadline(time.Now().Add(3 * patience)))
+	must(t, conn.SetReadDeadline(time.Now().Add(3*patience)))
 	got, last := 0, ""
 	buf := make([]byte, 16<<10)
 	tick := time.NewTicker(5 * time.Millisecond) // the pace of the reader: 3 MiB/s at most

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -79,7 +80,7 @@ func (c *Callers) Run(ctx context.Context) {
 func (c *Callers) tellMissed(ctx context.Context) int {
 	m := &c.missed
 	m.mu.Lock()
-	drops := m.drops[:len(m.drops):len(m.drops)]
+	drops := slices.Clip(m.drops)
 	m.mu.Unlock()
 	over := make(map[string]bool) // subjects
 	away := make(map[string]bool) // gateways

@@ -46,7 +46,7 @@ func (o *order) admit(f Frame, seq uint64) []Frame {
 		o.begun = true
 	case End, Error:
 		o.done = true
-	case Started, Chunk:
+	case Started, Chunk, kindProbe: // the inbox answers probes
 	}
 	return []Frame{f}
 }
