@@ -251,6 +251,10 @@ func (j *job) start() (mq.Verdict, bool) {
 		return mq.Ack(), false
 	case j.ctx.Err() != nil:
 		return j.interrupted(context.Cause(j.ctx)), false
+	case errors.Is(err, reply.ErrRecord): // it stays unreadable: no answer could be stored, and the bucket would wait for ever
+		return j.dead(reply.Failure{
+			Status: http.StatusInternalServerError, Code: "internal_error", Message: "the record of the request cannot be read",
+		}, err), false
 	default:
 		return j.notNow(err), false
 	}

@@ -222,7 +222,12 @@ func (j *job) keep(store func() error) error {
 
 // worthAnother reports whether a store that refused with err may accept the same write later.
 func worthAnother(err error) bool {
-	return err != nil && !errors.Is(err, reply.ErrFinal) && !errors.Is(err, reply.ErrTooLarge) && !errors.Is(err, reply.ErrNotFound)
+	switch {
+	case err == nil, errors.Is(err, reply.ErrFinal), errors.Is(err, reply.ErrTooLarge), errors.Is(err, reply.ErrNotFound),
+		errors.Is(err, reply.ErrRecord):
+		return false
+	}
+	return true
 }
 
 // untold logs that a caller will not hear how its request ended.

@@ -98,6 +98,7 @@ func TestRequestProperties(t *testing.T) {
 			InputTokens: rapid.Int64Range(0, lite.MaxTokens).Draw(t, "input tokens"),
 			MaxTokens:   rapid.Int64Range(0, lite.MaxTokens).Draw(t, "max tokens"),
 		}
+		want.Async = want.Async && want.ID != ""
 		if want.HasLevel {
 			want.Level = rapid.Uint8Range(0, lite.MaxLevel).Draw(t, "level")
 		}
@@ -133,6 +134,8 @@ func TestFromPropertiesRefuses(t *testing.T) {
 		"deadline no number":     {PropertyDeadline: "soon"},
 		"deadline negative":      {PropertyDeadline: "-1"},
 		"accepted no number":     {PropertyAccepted: "1e3"},
+		"accepted too late":      {PropertyAccepted: "9223372036854775807"},
+		"async without an id":    {PropertyAsync: "true"},
 		"level of no number":     {PropertyLevel: "high"},
 		"level beyond the last":  {PropertyLevel: "4"},
 		"tokens negative":        {PropertyInputTokens: "-1"},

@@ -86,6 +86,11 @@ const recordPad = 384
 // version live for their TTL, so only add keys; a State that is not known here is ErrRecord.
 func encodeRecord(r Record) ([]byte, error) {
 	r.Pad = ""
+	// Created can be the clock of any sender. JSON has no form for other years, and a record that cannot be stored would
+	// stop the request for ever.
+	if y := r.Created.Year(); y < 0 || y > 9999 {
+		r.Created = time.Time{}
+	}
 	if !r.State.Final() {
 		r.Pad = strings.Repeat("x", recordPad)
 	}

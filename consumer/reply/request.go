@@ -37,7 +37,7 @@ var ErrRequest = errors.New("reply: malformed request")
 // Request describes a request to a model beside its body. It travels in the properties of the message that carries the
 // body. All fields but Accepted are optional: a message that a plain RocketMQ client sent has none of them.
 type Request struct {
-	ID          string    // 1 to 64 of [A-Za-z0-9_-]
+	ID          string    // 1 to 64 of [A-Za-z0-9_-]; required if Async
 	User, Model string    // the cell
 	Method      string    // HTTP method, empty means POST
 	Path        string    // "/v1/chat/completions"; empty means the downstream's own address
@@ -116,6 +116,9 @@ func FromProperties(p map[string]string) (Request, error) {
 	if r.ID != "" && !tokenRE.MatchString(r.ID) {
 		return Request{}, fmt.Errorf("%w: %s: want 1 to 64 of [A-Za-z0-9_-]", ErrRequest, PropertyRequestID)
 	}
+	if r.Async && r.ID == "" { // its record would have no name
+		return Request{}, fmt.Errorf("%w: %s is true and %s is missing", ErrRequest, PropertyAsync, PropertyRequestID)
+	}
 	if r.Reply != "" && !isReplySubject(r.Reply) {
 		return Request{}, fmt.Errorf("%w: %s: want %s.<gateway>.<request>", ErrRequest, PropertyReply, replyPrefix)
 	}
@@ -167,8 +170,8 @@ func timeProperty(p map[string]string, key string) (time.Time, error) {
 		return time.Time{}, nil
 	}
 	ms, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || ms <= 0 {
-		return time.Time{}, fmt.Errorf("%w: %s: want Unix milliseconds", ErrRequest, key)
+	if err != nil || ms <= 0 || ms >= lite.NoDeadlineMillis {
+		return time.Time{}, fmt.Errorf("%w: %s: invalid value %.64q: want Unix milliseconds from 1 to %d", ErrRequest, key, value, lite.NoDeadlineMillis-1)
 	}
 	return time.UnixMilli(ms), nil
 }

@@ -170,3 +170,20 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
+
+// A year that JSON cannot hold, of a sender's clock, once made a record that could not be written.
+func TestRecordOfAnyClockIsStored(t *testing.T) {
+	for _, created := range []time.Time{
+		time.Unix(1<<62, 0), time.Unix(-1<<62, 0), time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC), time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), {},
+	} {
+		value, err := encodeRecord(Record{ID: "a", State: StateQueued, Created: created})
+		if err != nil {
+			t.Errorf("created %v: %v", created, err)
+			continue
+		}
+		got, err := decodeRecord(value)
+		if err != nil || (!got.Created.Equal(created) && !got.Created.IsZero()) {
+			t.Errorf("created %v came back as %v, %v", created, got.Created, err)
+		}
+	}
+}
