@@ -89,6 +89,30 @@ func TestALostPolicyStaysInForce(t *testing.T) {
 	}
 }
 
+// The copy is there when Apply returns. Run also writes it, but a process that was killed right after the answer of Apply lost
+// its limits together with a damaged stream.
+func TestAnAppliedPolicyIsKeptBeforeTheAnswer(t *testing.T) {
+	nc := newNATS(t).connect()
+	path := filepath.Join(t.TempDir(), "policy")
+	p, _ := openKept(t, nc, path) // Run does not run
+	for _, text := range []string{limited, "version: 1\n"} {
+		v, err := p.Apply(t.Context(), Change{Text: []byte(text), Author: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept, err := loadKept(path)
+		if err != nil || string(kept.Text) != text || kept.Revision != v.Revision || !kept.At.Equal(v.At) {
+			t.Fatalf("kept %+v, %v, applied %+v", kept, err, v)
+		}
+	}
+	older := p.Version()
+	older.Revision, older.Text = 1, []byte(limited)
+	p.save(older)
+	if kept, err := loadKept(path); err != nil || kept.Revision != 2 {
+		t.Errorf("revision %d replaced a later one, %v", kept.Revision, err)
+	}
+}
+
 // A copy that was damaged is no policy, and no reason not to start.
 func TestADamagedCopyIsNoPolicy(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy")

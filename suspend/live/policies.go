@@ -45,7 +45,11 @@ type Policies struct {
 
 	floor uint64 // owned by Run: the latest revision that this watch has shown
 
-	keep string                 // file of the policy in force; immutable; empty: no copy is kept
+	keep string // file of the policy in force; immutable; empty: no copy is kept
+
+	saving sync.Mutex // guards the file and the following field
+	saved  Version    // the version in the file, without Text; no Document: none was saved by this process
+
 	lost atomic.Pointer[string] // description of a loss in NATS; nil: no loss, or a policy was applied since
 }
 
@@ -78,14 +82,23 @@ func OpenPolicies(ctx context.Context, nc *nats.Conn, opts Options) (*Policies, 
 	return p, nil
 }
 
-// save keeps v. If the copy cannot be written, that is logged: the limits act in any case.
+// save keeps v, unless a later version is kept: Apply and Run both call it. If the copy cannot be written, that is logged:
+// the limits act in any case.
 func (p *Policies) save(v Version) {
 	if p.keep == "" || v.Revision == 0 {
 		return
 	}
+	p.saving.Lock()
+	defer p.saving.Unlock()
+	if p.saved.lostTo(v) || (p.saved.Revision == v.Revision && p.saved.At.Equal(v.At)) {
+		return
+	}
 	if err := saveKept(p.keep, v); err != nil {
 		p.bucket.log.Error("the policy in force could not be kept beside NATS", "file", p.keep, "error", err)
+		return
 	}
+	v.Text = nil
+	p.saved = v
 }
 
 // restoreMax bounds the time of restore.
@@ -273,6 +286,7 @@ func (p *Policies) apply(ctx context.Context, c Change, from uint64) (Version, e
 	if err != nil {
 		return Version{}, fmt.Errorf("apply policy: %w", err)
 	}
+	p.save(v) // Run saves it as well, perhaps later than a crash
 	return v, nil
 }
 
