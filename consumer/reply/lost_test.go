@@ -50,15 +50,18 @@ func TestRunningWaitsForTheGatewaysRecord(t *testing.T) {
 	s := newStore(t, StoreOptions{})
 	running := make(chan error, 1)
 	r := Record{ID: "a", User: "u", Created: time.Now().Round(0)}
+	withHandle := r
+	withHandle.RecallHandle = "h"
 	go func() { running <- s.Running(t.Context(), r, 1) }()
-	r.RecallHandle = "h"
-	if err := s.Create(t.Context(), r); err != nil && !errors.Is(err, ErrExists) {
+	err := s.Create(t.Context(), withHandle)
+	if err != nil && !errors.Is(err, ErrExists) { // a stalled machine lets the worker give up its wait first
 		t.Fatal(err)
 	}
+	created := err == nil
 	must(t, <-running)
 	got, err := s.Get(t.Context(), "a", "u")
-	if err != nil || got.State != StateRunning {
-		t.Errorf("%+v, %v", got, err)
+	if err != nil || got.State != StateRunning || created && got.RecallHandle != "h" {
+		t.Errorf("got %+v, %v, want a running request with the gateway's handle", got, err)
 	}
 }
 
