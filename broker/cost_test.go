@@ -28,7 +28,7 @@ func TestOneMessageDoesNotCloseAColumn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := poll(t, b, 32, time.Second); len(got) != 1 || string(got[0].Message.Body) != "quiet" {
+		if got := poll(t, b, 32, time.Second); len(got) != 1 || string(got[0].Body) != "quiet" {
 			t.Errorf("%d delivered, want the quiet user's", len(got))
 		}
 		closeBroker(t, b)

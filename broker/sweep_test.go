@@ -18,7 +18,7 @@ func TestSweepGoesOnBehindItsTombstones(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.Close() //nolint:errcheck // of memory
+	defer st.Close()
 	batch := st.NewBatch()
 	batch.PutExpiry(&store.Expiry{At: noon, Bucket: 1, Name: "looked at before"})
 	if err := commit(st, batch); err != nil {

@@ -334,12 +334,12 @@ func (r *officialRun) stop(client rocketmq.LitePushConsumer, end context.CancelC
 	go func() { defer close(ended); r.handlers.Wait() }()
 	if !withinGrace(r.opts, ended) {
 		end(ErrStopping)
-		if !within(unwindWait, ended) {
+		if !within(ended) {
 			r.log.Error("handlers do not end; their leases will", "wait", unwindWait)
 		}
 	}
 	// The client acks on the thread that ran the handler, and shows no end of it.
-	within(settleWait, stopped)
+	within(stopped)
 }
 
 func messageOfView(view *rocketmq.MessageView, received time.Time) *Message {

@@ -136,7 +136,7 @@ func (p *officialProducer) Close() error {
 				_ = p.client.GracefulStop() // its only error is a second stop
 			}
 		}()
-		within(settleWait, stopped)
+		within(stopped)
 	})
 	return nil
 }

@@ -18,9 +18,8 @@ const (
 	// pollsWait is for the broker to end our polls after our good-bye. Penstock does so at once. A poll that is cut off
 	// instead may have a message on its way, which then is out until its lease ends and costs it an attempt.
 	pollsWait = 300 * time.Millisecond
-	// unwindWait is for handlers whose ctx has ended, settleWait for what they said to reach the broker.
+	// unwindWait is for handlers whose ctx has ended, and then again for their settlements to reach the broker.
 	unwindWait = time.Second
-	settleWait = time.Second
 )
 
 // stubsConsumer is the Consumer on the plain stubs.
@@ -119,7 +118,7 @@ func (r *stubsRun) run() error {
 	r.stopPolls(&polls, endPolling)
 	r.stopHandlers(endMessages)
 	close(r.settler.quit)
-	within(settleWait, settled)
+	within(settled)
 	endSettling()
 	<-settled
 	return nil
@@ -148,7 +147,7 @@ func (r *stubsRun) stopHandlers(end context.CancelCauseFunc) {
 		return
 	}
 	end(ErrStopping)
-	if !within(unwindWait, ended) {
+	if !within(ended) {
 		r.log.Error("handlers do not end; their leases will", "wait", unwindWait)
 	}
 }
@@ -166,9 +165,9 @@ func withinGrace(o Options, ended <-chan struct{}) bool {
 	return false
 }
 
-// within waits up to d for c.
-func within(d time.Duration, c <-chan struct{}) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+// within waits up to unwindWait for c.
+func within(c <-chan struct{}) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), unwindWait)
 	defer cancel()
 	select {
 	case <-c:
