@@ -30,7 +30,7 @@ const (
 	// The loop reads the clock every maxSleep.
 	pauseTolerance = 2 * maxSleep
 	// clockPeriod is the pause between two records of the wall clock while a loop writes.
-	clockPeriod = time.Second
+	clockPeriod = 100 * time.Millisecond
 )
 
 // watch detects steps and pauses of one loop. The zero value has no reading yet.
@@ -89,12 +89,16 @@ func (o *owner) noteClock(t *turn) {
 	t.batch.PutClock(t.now)
 }
 
-// setBack returns by how much the wall clock was set back since the last write to the
-// store; 0 if no step back can be shown.
-func (b *Broker) setBack(now time.Time) (time.Duration, error) {
-	last, err := b.store.Clock()
-	if err != nil || last.IsZero() || last.Sub(now) < stepTolerance {
-		return 0, err
+// sinceLastWrite returns the instant of the last write to the store, in terms of the
+// wall clock of today, and the amount by which the wall clock was set back since; 0 if no
+// step back can be shown. The instant is zero if nothing was written yet.
+func (b *Broker) sinceLastWrite(now time.Time) (last time.Time, back time.Duration, err error) {
+	last, err = b.store.Clock()
+	if err != nil || last.Before(now) {
+		return last, 0, err
 	}
-	return last.Sub(now), nil
+	if back = last.Sub(now); back < stepTolerance {
+		back = 0
+	}
+	return now, back, nil
 }

@@ -28,7 +28,7 @@ func (b *Broker) recover() error {
 		return err
 	}
 	now := b.opts.Clock().Wall
-	back, err := b.setBack(now)
+	last, back, err := b.sinceLastWrite(now)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (b *Broker) recover() error {
 	}
 	for _, o := range b.topics {
 		begin := time.Now()
-		if err := o.recover(now, back); err != nil {
+		if err := o.recover(now, last, back); err != nil {
 			return fmt.Errorf("parent topic %q: %w", o.name, err)
 		}
 		s := o.m.Stats()
@@ -88,7 +88,10 @@ func (b *Broker) recoverGroups(changes *store.Batch) error {
 
 // recover gives the machine what the store knows of one parent topic. Buckets that
 // are idle are counted and not kept.
-func (o *owner) recover(now time.Time, back time.Duration) error {
+//
+// The process before this one last wrote at the instant last; since then the wall clock was
+// set back by back.
+func (o *owner) recover(now, last time.Time, back time.Duration) error {
 	var stale []store.Bucket // at most reindexBatch
 	var failed error
 	errs := []error{o.store.EachBucket(o.id, "", func(r store.Bucket) bool {
@@ -115,6 +118,7 @@ func (o *owner) recover(now time.Time, back time.Duration) error {
 	if back > 0 {
 		o.m.ClockStepped(now, -back)
 	}
+	o.m.StoppedAt(last)
 	o.m.Start(now)
 	return nil
 }

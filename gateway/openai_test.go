@@ -169,7 +169,7 @@ func TestOpenAIClientErrors(t *testing.T) {
 	check(err, 404, "model_not_found")
 
 	// A deadline, of a stream too: nothing was sent, so it has its status.
-	_, err = streamText(t.Context(), r.openAI(option.WithHeader("X-Request-Timeout", "20ms")))
+	_, err = streamText(t.Context(), r.openAI(option.WithHeader("X-Request-Timeout", "500ms")))
 	check(err, 504, "request_timeout")
 	_, err = streamText(t.Context(), r.openAI())
 	check(err, 429, "rate_limit_exceeded")

@@ -111,7 +111,8 @@ func (s *Server) getGroup(r *http.Request) (int, any, error) {
 }
 
 func (s *Server) createGroup(r *http.Request) (int, any, error) {
-	var g Group
+	// The document that a GET returned is taken back, with the fields that only describe use.
+	var g GroupStatus
 	if err := decode(r, &g); err != nil {
 		return 0, nil, err
 	}

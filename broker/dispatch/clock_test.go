@@ -214,6 +214,27 @@ func TestLeasesAtAStart(t *testing.T) {
 	}
 }
 
+// A lease gets the time that was left of it when the broker stopped, and no more: its worker
+// may have died with the broker, and the message must not wait for longer than its lease.
+func TestAShortLeaseIsNotLongerAfterAStart(t *testing.T) {
+	r := newRig(t, TopicConfig{}, wild)
+	r.send("b")
+	it := r.one(1, "c")
+	if err := r.m.ChangeInvisible(r.now, it.Handle, 4*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	r.turn()
+	r.disk.stoppedAt = r.now.Add(time.Second)
+	r.now = r.now.Add(time.Hour)
+	r.restart()
+	r.pass(3*time.Second - time.Millisecond)
+	r.none(1, "c")
+	r.pass(time.Millisecond)
+	if again := r.one(1, "c"); again.Attempt != 2 {
+		t.Errorf("attempt %d, want 2", again.Attempt)
+	}
+}
+
 // An alarm lasts as long as it was raised for.
 func TestClockStepsMoveSignals(t *testing.T) {
 	r := newRig(t, TopicConfig{}, wild)

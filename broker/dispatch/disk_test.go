@@ -53,7 +53,9 @@ type (
 // disk is the store as the writes of a machine make it. It refuses a write that a
 // store would not stand: the deletion of a message that is not there.
 type disk struct {
-	stepped       time.Duration // by how much the clock was set since the last write
+	stepped time.Duration
+	// stoppedAt is the last write before a restart; zero if it is not known.
+	stoppedAt     time.Time // by how much the clock was set since the last write
 	t             tester
 	topic         TopicConfig
 	groups        []GroupConfig
@@ -218,6 +220,7 @@ func (d *disk) start(now time.Time) *Machine {
 	if d.stepped != 0 {
 		m.ClockStepped(now, d.stepped)
 	}
+	m.StoppedAt(d.stoppedAt)
 	m.Start(now)
 	return m
 }

@@ -109,6 +109,9 @@ type Machine struct {
 	later, lost []*cursor
 	// restored are the buckets in the order of their restoring, until Start.
 	restored []*bucket
+	// stoppedAt is the last instant at which the process before this one is known to have
+	// run; zero if it is not known.
+	stoppedAt time.Time
 	// startHolds are the holds restored, until Start.
 	startHolds []restoredHold
 	// startAccounts are the accounts restored, until Start.
