@@ -37,6 +37,9 @@ func checkSend(msgs []*v2.Message, maxBody int) error {
 
 func checkMessage(m *v2.Message, maxBody int, now time.Time) error {
 	p := m.GetSystemProperties()
+	if p == nil { // then the message id is blank
+		return checkMessageID("")
+	}
 	if err := checkBody(m, maxBody); err != nil {
 		return err
 	}

@@ -154,3 +154,11 @@ func TestCheckSendOrder(t *testing.T) {
 		step.mend()
 	}
 }
+
+// A message without system properties once ended in a panic, answered as an internal error.
+func TestMessageWithoutSystemPropertiesIsRefused(t *testing.T) {
+	err := checkSend([]*v2.Message{{Topic: &v2.Resource{Name: "requests"}, Body: []byte("b")}}, 1<<20)
+	if got := statusOf(err).GetCode(); got != v2.Code_ILLEGAL_MESSAGE_ID {
+		t.Errorf("code %v, %v", got, err)
+	}
+}
