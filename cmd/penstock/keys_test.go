@@ -2,10 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/penstockmq/penstock/broker/datadir"
+	"github.com/penstockmq/penstock/cmd/node"
 )
 
 // TestKeysCreateBeforeAnyServer makes a key where nothing has run yet, as for a gateway
@@ -28,5 +34,32 @@ func TestKeysCreateBeforeAnyServer(t *testing.T) {
 	}
 	if _, err := os.Stat("tpyo"); err == nil {
 		t.Error("the folder of a named key file was made")
+	}
+}
+
+// A second process on a data folder neither leaves a key file in it nor prints a key.
+func TestNoFirstKeyInAFolderThatIsInUse(t *testing.T) {
+	t.Parallel()
+	o := node.Defaults()
+	o.Data = t.TempDir()
+	o.Keys = filepath.Join(o.Data, "keys.yaml")
+	lock, err := datadir.Acquire(t.Context(), o.Data, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel() // no wait for the holder
+	var said strings.Builder
+	if err := makeFirstKey(cancelled, &said, o); !errors.Is(err, datadir.ErrInUse) {
+		t.Errorf("in use: got error %v, want ErrInUse", err)
+	}
+	if _, err := os.Stat(o.Keys); !errors.Is(err, fs.ErrNotExist) || said.Len() > 0 {
+		t.Errorf("in use: key file: %v, printed %q; want neither", err, said.String())
+	}
+	if err := lock.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeFirstKey(t.Context(), &said, o); err != nil || said.Len() == 0 {
+		t.Errorf("free: got error %v, printed %q", err, said.String())
 	}
 }

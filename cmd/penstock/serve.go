@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstockmq/penstock/broker/datadir"
 	"github.com/penstockmq/penstock/cmd/mockmodel"
 	"github.com/penstockmq/penstock/cmd/node"
 	"github.com/penstockmq/penstock/consumer/mq"
@@ -123,7 +124,7 @@ func up(cmd *cobra.Command, env environment, def node.Options, mock bool) error 
 		return err // before a key is made for nothing
 	}
 	if ours {
-		if err := makeFirstKey(cmd.ErrOrStderr(), s.Options); err != nil {
+		if err := makeFirstKey(cmd.Context(), cmd.ErrOrStderr(), s.Options); err != nil {
 			return err
 		}
 	}
@@ -204,12 +205,15 @@ func makeDataFolder(o node.Options) error {
 const firstUser = "default"
 
 // makeFirstKey makes a key unless there is a key file. It goes to standard error:
-// standard output has the ready line alone.
-func makeFirstKey(w io.Writer, o node.Options) error {
-	if _, err := os.Stat(o.Keys); !errors.Is(err, fs.ErrNotExist) {
+// standard output has the ready line alone. The data folder is locked meanwhile: a
+// second process on the folder must not leave a file in it or print a key.
+func makeFirstKey(ctx context.Context, w io.Writer, o node.Options) (err error) {
+	lock, err := datadir.Acquire(ctx, o.Data, datadir.LockWait)
+	if err != nil {
 		return err
 	}
-	if err := makeDataFolder(o); err != nil {
+	defer func() { err = errors.Join(err, lock.Release()) }()
+	if _, err := os.Stat(o.Keys); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	secret, err := createKey(o.Keys, firstUser, "made by penstock up")
