@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"testing"
@@ -100,7 +101,12 @@ func TestACallerHearsOfItsRequestThatWasDroppedWithoutItsGateway(t *testing.T) {
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { ended <- pool.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}()
 	b.drained(t)
 	away, err := reply.NewInbox(nc, reply.InboxOptions{Gateway: "away"})
 	if err != nil {

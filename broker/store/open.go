@@ -149,8 +149,7 @@ func open(ctx context.Context, o Options, tune func(*pebble.Options)) (*Store, e
 		err = fmt.Errorf("given up: %w", context.Cause(ctx))
 	}
 	go func() { // in case the open ends after all
-		<-opened
-		_ = s.Close()
+		_ = errors.Join(<-opened, s.Close())
 	}()
 	return nil, err
 }
