@@ -99,22 +99,25 @@ func (m *Machine) graceAtStart(end time.Time) time.Duration {
 // maxLease at most: the clock may have been set while the broker was down.
 func (m *Machine) startLeases(now time.Time) {
 	high := now.Add(maxLease)
-	low := func(end time.Time) time.Time { return now.Add(m.graceAtStart(end)) }
+	within := func(end time.Time) time.Time {
+		low := now.Add(m.graceAtStart(end))
+		switch {
+		case end.Before(low):
+			return low
+		case end.After(high):
+			return high
+		}
+		return end
+	}
 	var odd []*lease
 	m.leases.Each(func(it *deadline.Item[*lease]) {
-		if it.At().Before(low(it.At())) || it.At().After(high) {
+		if !within(it.At()).Equal(it.At()) {
 			odd = append(odd, it.Value)
 		}
 	})
 	slices.SortFunc(odd, func(x, y *lease) int { return x.item.At().Compare(y.item.At()) }) // earliest end first
 	for _, l := range odd {
-		at := l.item.At()
-		if at.Before(low(at)) {
-			at = low(at)
-		} else {
-			at = high
-		}
-		m.leases.Set(&l.item, at)
+		m.leases.Set(&l.item, within(l.item.At()))
 		m.putLease(l)
 	}
 }

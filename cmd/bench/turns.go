@@ -43,7 +43,7 @@ type Turns struct {
 
 // TurnsRun describes the turns while many events were due at one instant.
 type TurnsRun struct {
-	// What is "windows" or "deadlines", Due the number of events that were due together.
+	// The kind of event, "windows" or "deadlines", and the number of events that fell due together.
 	What string `json:"what"`
 	Due  int    `json:"due"`
 	Done int    `json:"done"`
